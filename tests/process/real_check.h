@@ -2,11 +2,11 @@
 #pragma once
 
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -68,11 +68,10 @@ inline char *map_memory(std::size_t bytes) {
     return static_cast<char *>(memory);
 }
 
-// The signal that ends a child which runs body, or 0 if it exits with 0. Its stderr is thrown away.
+// The signal that ends a child which runs body, or 0 if the body returns.
 template <class Body> int signal_of_child(Body body) {
     const pid_t child = fork();
     if (child == 0) {
-        dup2(open("/dev/null", O_WRONLY | O_CLOEXEC), STDERR_FILENO);
         body();
         std::_Exit(0);
     }

@@ -2,6 +2,7 @@
 #include "../hsa/script.h"
 #include "hostpin_ze.h"
 #include "imports.h"
+#include "memmap.h"
 #include "settings.h"
 
 #include <level_zero/ze_ddi.h>
@@ -40,6 +41,12 @@ constexpr sim::Setting keys[] = {
     {"fail_import_above", &sim::settings.fail_import_above},
     {"fail_import_call", &sim::settings.fail_import_call},
     {"fail_release_call", &sim::settings.fail_release_call},
+    {"context_create", &sim::settings.context_create},
+    {"memmap", &sim::settings.memmap},
+    {"memmap_ignored", &sim::settings.memmap_ignored},
+    {"memmap_kept", &sim::settings.memmap_kept},
+    {"memmap_result", &sim::settings.memmap_result},
+    {"fail_memmap_call", &sim::settings.fail_memmap_call},
     {"strict", &sim::settings.strict},
 };
 
@@ -49,6 +56,9 @@ constexpr sim::Setting counts[] = {
     {"import", &sim::counters.import},
     {"release", &sim::counters.release},
     {"live", &sim::counters.live},
+    {"context", &sim::counters.context},
+    {"memmap", &sim::counters.memmap},
+    {"memmap_call", &sim::counters.memmap_call},
 };
 
 // What the handles point to; only the addresses count.
@@ -96,12 +106,6 @@ ze_result_t get_driver_properties(ze_driver_handle_t driver, ze_driver_propertie
     sim::check_driver(driver);
     properties->uuid = {};
     properties->driverVersion = 0x01020003;
-    return ZE_RESULT_SUCCESS;
-}
-
-ze_result_t get_extensions(ze_driver_handle_t driver, uint32_t *count, ze_driver_extension_properties_t *) {
-    sim::check_driver(driver);
-    *count = 0;
     return ZE_RESULT_SUCCESS;
 }
 
@@ -191,7 +195,7 @@ ze_result_t zeGetDriverProcAddrTable(ze_api_version_t, ze_driver_dditable_t *tab
     table->pfnGet = get_drivers;
     table->pfnGetApiVersion = get_api_version;
     table->pfnGetProperties = get_driver_properties;
-    table->pfnGetExtensionProperties = get_extensions;
+    table->pfnGetExtensionProperties = sim::list_extensions;
     table->pfnGetExtensionFunctionAddress = find_function;
     return ZE_RESULT_SUCCESS;
 }
@@ -199,6 +203,16 @@ ze_result_t zeGetDriverProcAddrTable(ze_api_version_t, ze_driver_dditable_t *tab
 ze_result_t zeGetDeviceProcAddrTable(ze_api_version_t, ze_device_dditable_t *table) {
     table->pfnGet = get_devices;
     table->pfnGetProperties = get_device_properties;
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetContextProcAddrTable(ze_api_version_t, ze_context_dditable_t *table) {
+    sim::fill_context_table(*table);
+    return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t zeGetMemProcAddrTable(ze_api_version_t, ze_mem_dditable_t *table) {
+    sim::fill_memory_table(*table);
     return ZE_RESULT_SUCCESS;
 }
 

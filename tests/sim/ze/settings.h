@@ -23,6 +23,12 @@ struct ZeSettings {
     std::atomic<std::uint64_t> fail_import_above;
     std::atomic<std::uint64_t> fail_import_call;
     std::atomic<std::uint64_t> fail_release_call;
+    std::atomic<std::uint64_t> context_create;
+    std::atomic<std::uint64_t> memmap;
+    std::atomic<std::uint64_t> memmap_ignored;
+    std::atomic<std::uint64_t> memmap_kept;
+    std::atomic<std::uint64_t> memmap_result;
+    std::atomic<std::uint64_t> fail_memmap_call;
     std::atomic<std::uint64_t> strict = 1;
 };
 
@@ -32,6 +38,9 @@ struct ZeCounters {
     std::atomic<std::uint64_t> import;
     std::atomic<std::uint64_t> release;
     std::atomic<std::uint64_t> live;
+    std::atomic<std::uint64_t> context;
+    std::atomic<std::uint64_t> memmap;
+    std::atomic<std::uint64_t> memmap_call;
 };
 
 extern ZeSettings settings;
