@@ -1,5 +1,6 @@
-// Counts what libhostpin calls in the vendors' real libraries. The program's own dlsym, which comes before libc's in the order of look-up,
-// gives libhostpin a counting thunk for each function it asks for; everybody else gets what libc says.
+// Counts what libhostpin calls in the vendors' real libraries. The program's own dlsym, which comes before libc's in
+// the order of look-up, gives libhostpin a counting thunk for each function it asks for; everybody else gets what libc
+// says.
 #pragma once
 
 #include <array>

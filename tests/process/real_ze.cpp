@@ -1,5 +1,5 @@
-// libhostpin over the real Level Zero loader, with Intel's driver on its simulated device, with our own driver that fails where it is told
-// to, and with both. ZE_ENABLE_ALT_DRIVERS says which.
+// libhostpin over the real Level Zero loader, with Intel's driver on its simulated device, with our own driver that
+// fails where it is told to, and with both. ZE_ENABLE_ALT_DRIVERS says which.
 #include "hostpin_ze.h"
 #include "real_hostpin.h"
 #include "real_level_zero.h"
@@ -13,122 +13,127 @@ constexpr std::size_t page = 4096, size = std::size_t{1} << 20;
 
 // Every driver's own table of imports, read past libhostpin.
 class Drivers {
-public:
-    Drivers() {
-        CHECK_EQUAL(loader_.init(0), ZE_RESULT_SUCCESS);
-        for (ze_driver_handle_t driver : loader_.drivers()) imports_.emplace_back(loader_, driver);
-    }
+ public:
+  Drivers() {
+    CHECK_EQUAL(loader_.init(0), ZE_RESULT_SUCCESS);
+    for (ze_driver_handle_t driver : loader_.drivers()) imports_.emplace_back(loader_, driver);
+  }
 
-    // How many of the drivers have the byte imported.
-    long covering(const char *address) const {
-        return std::ranges::count_if(imports_, [address](const real::Imports &driver) { return driver.covers(const_cast<char *>(address)); });
-    }
+  // How many of the drivers have the byte imported.
+  long covering(const char *address) const {
+    return std::ranges::count_if(
+        imports_, [address](const real::Imports &driver) { return driver.covers(const_cast<char *>(address)); });
+  }
 
-    const std::vector<real::Imports> &all() const { return imports_; }
+  const std::vector<real::Imports> &all() const { return imports_; }
 
-private:
-    real::Loader loader_;
-    std::vector<real::Imports> imports_;
+ private:
+  real::Loader loader_;
+  std::vector<real::Imports> imports_;
 };
 
 // Our own driver: the entry of ZE_ENABLE_ALT_DRIVERS that is a path.
 struct OwnDriver {
-    void *library = open();
-    decltype(&hostpin_ze_script) script = real::find<decltype(hostpin_ze_script)>(library, "hostpin_ze_script");
-    decltype(&hostpin_ze_count) count = real::find<decltype(hostpin_ze_count)>(library, "hostpin_ze_count");
-    decltype(&hostpin_ze_covers) covers = real::find<decltype(hostpin_ze_covers)>(library, "hostpin_ze_covers");
+  void *library = open();
+  decltype(&hostpin_ze_script) script = real::find<decltype(hostpin_ze_script)>(library, "hostpin_ze_script");
+  decltype(&hostpin_ze_count) count = real::find<decltype(hostpin_ze_count)>(library, "hostpin_ze_count");
+  decltype(&hostpin_ze_covers) covers = real::find<decltype(hostpin_ze_covers)>(library, "hostpin_ze_covers");
 
-private:
-    static void *open() {
-        std::string list = std::getenv("ZE_ENABLE_ALT_DRIVERS");
-        list.erase(0, list.find('/'));
-        return real::open_library(list.substr(0, list.find(',')).c_str());
-    }
+ private:
+  static void *open() {
+    std::string list = std::getenv("ZE_ENABLE_ALT_DRIVERS");
+    list.erase(0, list.find('/'));
+    return real::open_library(list.substr(0, list.find(',')).c_str());
+  }
 };
 
 bool reason_names(std::string_view part) { return real::contains(real::backend().level_zero_reason, part); }
 
 void expect_pageable(std::string_view reason) {
-    char *memory = real::map_memory(size);
-    const real::CapturedStderr captured;
-    for (int i = 0; i < 100; ++i) CHECK_EQUAL(hp_register(memory, size, 0), HP_PAGEABLE);
-    const std::string lines = captured.text();
-    CHECK_EQUAL(std::ranges::count(lines, '\n'), 1);
-    CHECK_EQUAL(real::backend().backend, HP_BACKEND_NONE);
-    if (!reason_names(reason)) real::fail(__FILE__, __LINE__, reason.data(), std::string("is not in: ") + real::backend().level_zero_reason);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_UNAVAILABLE);
+  char *memory = real::map_memory(size);
+  const real::CapturedStderr captured;
+  for (int i = 0; i < 100; ++i) CHECK_EQUAL(hp_register(memory, size, 0), HP_PAGEABLE);
+  const std::string lines = captured.text();
+  CHECK_EQUAL(std::ranges::count(lines, '\n'), 1);
+  CHECK_EQUAL(real::backend().backend, HP_BACKEND_NONE);
+  if (!reason_names(reason))
+    real::fail(__FILE__, __LINE__, reason.data(), std::string("is not in: ") + real::backend().level_zero_reason);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_UNAVAILABLE);
 }
 
 // One driver, Intel's or ours.
 
 void register_and_release() {
-    char *memory = real::map_memory(3 * size), *inside = memory + size;
-    const hp_backend_info info = real::backend();
-    CHECK_EQUAL(info.backend, HP_BACKEND_LEVEL_ZERO);
-    CHECK(std::string_view(info.name) == "level_zero");
-    CHECK(real::contains(info.runtime_file, "libze_loader.so.1"));
-    CHECK_EQUAL(info.device_count, 1);
-    CHECK(std::string_view(info.level_zero_reason).empty());
-    CHECK_EQUAL(hp_register(inside, size, HP_REGISTER_REQUIRED), HP_OK);
-    const Drivers drivers;
-    CHECK_EQUAL(drivers.covering(inside), 1);
-    CHECK_EQUAL(drivers.covering(inside + size - 1), 1);
-    CHECK_EQUAL(drivers.covering(inside - 1), 0);
-    CHECK_EQUAL(drivers.covering(inside + size), 0);
-    CHECK_EQUAL(real::region(inside, size).one_segment, 1);
-    CHECK_EQUAL(real::region(inside, size).host_address, 0);
-    CHECK_EQUAL(hp_unregister(inside), HP_OK);
-    CHECK_EQUAL(drivers.covering(inside), 0);
-    CHECK_EQUAL(hp_query(inside, 1, nullptr), HP_PAGEABLE);
+  char *memory = real::map_memory(3 * size), *inside = memory + size;
+  const hp_backend_info info = real::backend();
+  CHECK_EQUAL(info.backend, HP_BACKEND_LEVEL_ZERO);
+  CHECK(std::string_view(info.name) == "level_zero");
+  CHECK(real::contains(info.runtime_file, "libze_loader.so.1"));
+  CHECK_EQUAL(info.device_count, 1);
+  CHECK(std::string_view(info.level_zero_reason).empty());
+  CHECK_EQUAL(hp_register(inside, size, HP_REGISTER_REQUIRED), HP_OK);
+  const Drivers drivers;
+  CHECK_EQUAL(drivers.covering(inside), 1);
+  CHECK_EQUAL(drivers.covering(inside + size - 1), 1);
+  CHECK_EQUAL(drivers.covering(inside - 1), 0);
+  CHECK_EQUAL(drivers.covering(inside + size), 0);
+  CHECK_EQUAL(real::region(inside, size).one_segment, 1);
+  CHECK_EQUAL(real::region(inside, size).host_address, 0);
+  CHECK_EQUAL(hp_unregister(inside), HP_OK);
+  CHECK_EQUAL(drivers.covering(inside), 0);
+  CHECK_EQUAL(hp_query(inside, 1, nullptr), HP_PAGEABLE);
 }
 
 // An import serves copies; kernels must not be handed its address.
 void no_device_pointer() {
-    char *memory = real::map_memory(size);
-    void *device = memory;
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK_EQUAL(hp_device_pointer(memory, &device), HP_E_UNSUPPORTED);
-    CHECK(device == memory);
-    CHECK_EQUAL(real::backend().capabilities & (HP_CAP_DEVICE_POINTER | HP_CAP_HOST_ADDRESS), 0);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  char *memory = real::map_memory(size);
+  void *device = memory;
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(hp_device_pointer(memory, &device), HP_E_UNSUPPORTED);
+  CHECK(device == memory);
+  CHECK_EQUAL(real::backend().capabilities & (HP_CAP_DEVICE_POINTER | HP_CAP_HOST_ADDRESS), 0);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
 }
 
 void same_range_is_counted() {
-    char *memory = real::map_memory(size);
-    for (int i = 0; i < 3; ++i) CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK_EQUAL(spy::calls("zeInit"), 1);
-    const Drivers drivers;
-    for (int i = 0; i < 3; ++i) {
-        CHECK_EQUAL(drivers.covering(memory), 1);
-        CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    }
-    CHECK_EQUAL(drivers.covering(memory), 0);
+  char *memory = real::map_memory(size);
+  for (int i = 0; i < 3; ++i) CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(spy::calls("zeInit"), 1);
+  const Drivers drivers;
+  for (int i = 0; i < 3; ++i) {
+    CHECK_EQUAL(drivers.covering(memory), 1);
+    CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  }
+  CHECK_EQUAL(drivers.covering(memory), 0);
 }
 
 void random_ranges() {
-    CHECK_EQUAL(real::backend().backend, HP_BACKEND_LEVEL_ZERO);
-    const Drivers drivers;
-    real::RandomRanges([&](const char *address) { return drivers.covering(address); }, static_cast<long>(drivers.all().size())).run(3000);
+  CHECK_EQUAL(real::backend().backend, HP_BACKEND_LEVEL_ZERO);
+  const Drivers drivers;
+  real::RandomRanges([&](const char *address) { return drivers.covering(address); },
+                     static_cast<long>(drivers.all().size()))
+      .run(3000);
 }
 
 void forked_child_reaches_nobody() {
-    char *memory = real::map_memory(2 * size);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    const long calls = spy::calls();
-    CHECK_EQUAL(real::signal_of_child([&] {
-        CHECK_EQUAL(hp_register(memory + size, size, 0), HP_E_FORKED);
-        CHECK_EQUAL(hp_unregister(memory), HP_E_FORKED);
-        CHECK_EQUAL(spy::calls(), calls);
-    }), 0);
-    const Drivers drivers;
-    CHECK_EQUAL(drivers.covering(memory), 1);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    CHECK_EQUAL(drivers.covering(memory), 0);
+  char *memory = real::map_memory(2 * size);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  const long calls = spy::calls();
+  CHECK_EQUAL(real::signal_of_child([&] {
+                CHECK_EQUAL(hp_register(memory + size, size, 0), HP_E_FORKED);
+                CHECK_EQUAL(hp_unregister(memory), HP_E_FORKED);
+                CHECK_EQUAL(spy::calls(), calls);
+              }),
+              0);
+  const Drivers drivers;
+  CHECK_EQUAL(drivers.covering(memory), 1);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(drivers.covering(memory), 0);
 }
 
 void exit_with_live_registrations() {
-    char *memory = real::map_memory(4 * size);
-    for (std::size_t i = 0; i < 4; ++i) CHECK_EQUAL(hp_register(memory + i * size, size, HP_REGISTER_REQUIRED), HP_OK);
+  char *memory = real::map_memory(4 * size);
+  for (std::size_t i = 0; i < 4; ++i) CHECK_EQUAL(hp_register(memory + i * size, size, HP_REGISTER_REQUIRED), HP_OK);
 }
 
 // Our driver, refusing.
@@ -140,113 +145,113 @@ void failing_driver_list() { expect_pageable("zeDriverGet"); }
 void no_device() { expect_pageable("no GPU"); }
 
 void refused_import() {
-    const OwnDriver driver;
-    char *memory = real::map_memory(4 * size);
-    driver.script("fail_import_above=4096");
-    const real::CapturedStderr captured;
-    CHECK_EQUAL(hp_register(memory, size, 0), HP_PAGEABLE);
-    CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
-    CHECK(real::contains(hp_last_error(), "zexDriverImportExternalPointer"));
-    CHECK(real::contains(hp_last_error(), "0x70000002"));
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
-    const std::string lines = captured.text();
-    CHECK_EQUAL(std::ranges::count(lines, '\n'), 1);
-    driver.script("fail_import_above=0");
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK(driver.covers(memory) != 0);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    CHECK_EQUAL(driver.count("live"), 0);
+  const OwnDriver driver;
+  char *memory = real::map_memory(4 * size);
+  driver.script("fail_import_above=4096");
+  const real::CapturedStderr captured;
+  CHECK_EQUAL(hp_register(memory, size, 0), HP_PAGEABLE);
+  CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+  CHECK(real::contains(hp_last_error(), "zexDriverImportExternalPointer"));
+  CHECK(real::contains(hp_last_error(), "0x70000002"));
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
+  const std::string lines = captured.text();
+  CHECK_EQUAL(std::ranges::count(lines, '\n'), 1);
+  driver.script("fail_import_above=0");
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK(driver.covers(memory) != 0);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(driver.count("live"), 0);
 }
 
 // HOSTPIN_MAX_SEGMENT cuts four megabytes into four segments; the third is refused.
 void refused_segment_rolls_back_the_others() {
-    const OwnDriver driver;
-    char *memory = real::map_memory(4 * size);
-    driver.script("fail_import_call=3");
-    CHECK_EQUAL(hp_register(memory, 4 * size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
-    CHECK_EQUAL(driver.count("import"), 3);
-    CHECK_EQUAL(driver.count("release"), 2);
-    CHECK_EQUAL(driver.count("live"), 0);
-    CHECK_EQUAL(hp_register(memory, 4 * size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK_EQUAL(driver.count("live"), 4);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    CHECK_EQUAL(driver.count("live"), 0);
+  const OwnDriver driver;
+  char *memory = real::map_memory(4 * size);
+  driver.script("fail_import_call=3");
+  CHECK_EQUAL(hp_register(memory, 4 * size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
+  CHECK_EQUAL(driver.count("import"), 3);
+  CHECK_EQUAL(driver.count("release"), 2);
+  CHECK_EQUAL(driver.count("live"), 0);
+  CHECK_EQUAL(hp_register(memory, 4 * size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(driver.count("live"), 4);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(driver.count("live"), 0);
 }
 
 void failed_release_is_stuck_until_it_works() {
-    const OwnDriver driver;
-    char *memory = real::map_memory(size);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    driver.script("fail_release_call=1");
-    CHECK_EQUAL(hp_unregister(memory), HP_E_STUCK);
-    CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_UNKNOWN);
-    CHECK_EQUAL(driver.count("live"), 1);
-    CHECK_EQUAL(real::region(memory, size).stuck, 1);
-    CHECK_EQUAL(real::stats().stuck_segments, 1);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    CHECK_EQUAL(driver.count("live"), 0);
-    CHECK_EQUAL(hp_query(memory, size, nullptr), HP_PAGEABLE);
+  const OwnDriver driver;
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  driver.script("fail_release_call=1");
+  CHECK_EQUAL(hp_unregister(memory), HP_E_STUCK);
+  CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_UNKNOWN);
+  CHECK_EQUAL(driver.count("live"), 1);
+  CHECK_EQUAL(real::region(memory, size).stuck, 1);
+  CHECK_EQUAL(real::stats().stuck_segments, 1);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(driver.count("live"), 0);
+  CHECK_EQUAL(hp_query(memory, size, nullptr), HP_PAGEABLE);
 }
 
 // Both drivers, whose handles the loader wraps.
 
 void both_import() {
-    char *memory = real::map_memory(size);
-    CHECK_EQUAL(real::backend().device_count, 2);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    const Drivers drivers;
-    CHECK_EQUAL(drivers.covering(memory), 2);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    CHECK_EQUAL(drivers.covering(memory), 0);
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(real::backend().device_count, 2);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  const Drivers drivers;
+  CHECK_EQUAL(drivers.covering(memory), 2);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(drivers.covering(memory), 0);
 }
 
 void both_roll_back() {
-    const OwnDriver driver;
-    const Drivers drivers;
-    char *memory = real::map_memory(size);
-    CHECK_EQUAL(real::backend().device_count, 2);
-    driver.script("fail_import_call=1");
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
-    CHECK_EQUAL(drivers.covering(memory), 0);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK_EQUAL(drivers.covering(memory), 2);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
-    CHECK_EQUAL(drivers.covering(memory), 0);
+  const OwnDriver driver;
+  const Drivers drivers;
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(real::backend().device_count, 2);
+  driver.script("fail_import_call=1");
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
+  CHECK_EQUAL(drivers.covering(memory), 0);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(drivers.covering(memory), 2);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(drivers.covering(memory), 0);
 }
 
 // The application imported a page of the range into Intel's driver by itself, so that one refuses.
 void intel_refuses() {
-    const OwnDriver own;
-    const Drivers drivers;
-    char *memory = real::map_memory(size + page);
-    CHECK_EQUAL(real::backend().device_count, 2);
-    const auto intel = std::ranges::find_if(drivers.all(), [&](const real::Imports &driver) {
-        CHECK_EQUAL(driver.add(memory + size - page, 2 * page), ZE_RESULT_SUCCESS);
-        const bool ours = own.covers(memory + size - page) != 0;
-        if (ours) CHECK_EQUAL(driver.remove(memory + size - page), ZE_RESULT_SUCCESS);
-        return !ours;
-    });
-    CHECK(intel != drivers.all().end());
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
-    CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_INVALID_SIZE);
-    CHECK_EQUAL(drivers.covering(memory), 0);
-    CHECK_EQUAL(own.count("live"), 0);
-    CHECK_EQUAL(intel->remove(memory + size - page), ZE_RESULT_SUCCESS);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK_EQUAL(drivers.covering(memory), 2);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  const OwnDriver own;
+  const Drivers drivers;
+  char *memory = real::map_memory(size + page);
+  CHECK_EQUAL(real::backend().device_count, 2);
+  const auto intel = std::ranges::find_if(drivers.all(), [&](const real::Imports &driver) {
+    CHECK_EQUAL(driver.add(memory + size - page, 2 * page), ZE_RESULT_SUCCESS);
+    const bool ours = own.covers(memory + size - page) != 0;
+    if (ours) CHECK_EQUAL(driver.remove(memory + size - page), ZE_RESULT_SUCCESS);
+    return !ours;
+  });
+  CHECK(intel != drivers.all().end());
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
+  CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_INVALID_SIZE);
+  CHECK_EQUAL(drivers.covering(memory), 0);
+  CHECK_EQUAL(own.count("live"), 0);
+  CHECK_EQUAL(intel->remove(memory + size - page), ZE_RESULT_SUCCESS);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(drivers.covering(memory), 2);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
 }
 
 // Our driver has no GPU, or no import function: Intel's is used alone.
 void only_intel_imports() {
-    const OwnDriver own;
-    char *memory = real::map_memory(size);
-    CHECK_EQUAL(real::backend().backend, HP_BACKEND_LEVEL_ZERO);
-    CHECK_EQUAL(real::backend().device_count, 1);
-    CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
-    CHECK_EQUAL(own.count("import"), 0);
-    CHECK(spy::calls("zeInit") + spy::calls("zeInitDrivers") > 0);
-    CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  const OwnDriver own;
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(real::backend().backend, HP_BACKEND_LEVEL_ZERO);
+  CHECK_EQUAL(real::backend().device_count, 1);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(own.count("import"), 0);
+  CHECK(spy::calls("zeInit") + spy::calls("zeInitDrivers") > 0);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
 }
 
 constexpr real::Case cases[] = {

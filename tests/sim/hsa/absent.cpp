@@ -1,9 +1,10 @@
-// Functions that libamdhip64 must find to be loaded and that nothing on the way of a host registration needs. No HSA header here: the
-// names are all that counts, so each takes no argument, and answers a plain HSA_STATUS_SUCCESS or HSA_STATUS_ERROR.
-#define ACCEPT(name)                                                                                                                       \
-    int name() { return 0; }
-#define REFUSE(name)                                                                                                                       \
-    int name() { return 0x1000; }
+// Functions that libamdhip64 must find to be loaded and that nothing on the way of a host registration needs. No HSA
+// header here: the names are all that counts, so each takes no argument, and answers a plain HSA_STATUS_SUCCESS or
+// HSA_STATUS_ERROR.
+#define ACCEPT(name) \
+  int name() { return 0; }
+#define REFUSE(name) \
+  int name() { return 0x1000; }
 
 extern "C" {
 

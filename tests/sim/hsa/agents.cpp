@@ -24,12 +24,12 @@ template <class T> void put(void *value, T data) { std::memcpy(value, &data, siz
 template <class T, size_t N> void put(void *value, const T (&data)[N]) { std::memcpy(value, data, sizeof data); }
 
 void put_text(void *value, size_t room, std::string_view text) {
-    std::memset(value, 0, room);
-    std::memcpy(value, text.data(), text.size());
+  std::memset(value, 0, room);
+  std::memcpy(value, text.data(), text.size());
 }
 
 hsa_status_t amd_agent_info(hsa_agent_t agent, uint32_t attribute, void *value) {
-    switch (attribute) {
+  switch (attribute) {
     case HSA_AMD_AGENT_INFO_CHIP_ID: put<uint32_t>(value, 0x6860); break;
     case HSA_AMD_AGENT_INFO_CACHELINE_SIZE: put<uint32_t>(value, 64); break;
     case HSA_AMD_AGENT_INFO_COMPUTE_UNIT_COUNT:
@@ -50,16 +50,17 @@ hsa_status_t amd_agent_info(hsa_agent_t agent, uint32_t attribute, void *value) 
     case HSA_AMD_AGENT_INFO_COOPERATIVE_QUEUES:
     case HSA_AMD_AGENT_INFO_SVM_DIRECT_HOST_ACCESS: put(value, false); break;
     default: return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-    }
-    return HSA_STATUS_SUCCESS;
+  }
+  return HSA_STATUS_SUCCESS;
 }
 
 uint32_t pool_flags(hsa_amd_memory_pool_t pool) {
-    switch (pool.handle) {
+  switch (pool.handle) {
     case fine_pool: return HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED;
-    case kernarg_pool: return HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED | HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_KERNARG_INIT;
+    case kernarg_pool:
+      return HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_FINE_GRAINED | HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_KERNARG_INIT;
     default: return HSA_AMD_MEMORY_POOL_GLOBAL_FLAG_COARSE_GRAINED;
-    }
+  }
 }
 
 } // namespace
@@ -67,14 +68,14 @@ uint32_t pool_flags(hsa_amd_memory_pool_t pool) {
 extern "C" {
 
 hsa_status_t hsa_iterate_agents(hsa_status_t (*callback)(hsa_agent_t, void *), void *data) {
-    hsa_status_t status = callback(hsa_agent_t{cpu_agent}, data);
-    for (uint64_t i = 0; i < sim::settings.gpus && status == HSA_STATUS_SUCCESS; ++i)
-        status = callback(hsa_agent_t{first_gpu + i}, data);
-    return status;
+  hsa_status_t status = callback(hsa_agent_t{cpu_agent}, data);
+  for (uint64_t i = 0; i < sim::settings.gpus && status == HSA_STATUS_SUCCESS; ++i)
+    status = callback(hsa_agent_t{first_gpu + i}, data);
+  return status;
 }
 
 hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, void *value) {
-    switch (attribute) {
+  switch (attribute) {
     case HSA_AGENT_INFO_NAME: put_text(value, 64, is_gpu(agent) ? "gfx900" : "CPU"); break;
     case HSA_AGENT_INFO_VENDOR_NAME: put_text(value, 64, "hostpin"); break;
     case HSA_AGENT_INFO_DEVICE: put(value, is_gpu(agent) ? HSA_DEVICE_TYPE_GPU : HSA_DEVICE_TYPE_CPU); break;
@@ -98,32 +99,35 @@ hsa_status_t hsa_agent_get_info(hsa_agent_t agent, hsa_agent_info_t attribute, v
     case HSA_AGENT_INFO_VERSION_MAJOR:
     case HSA_AGENT_INFO_VERSION_MINOR: put<uint16_t>(value, 1); break;
     default: return amd_agent_info(agent, static_cast<uint32_t>(attribute), value);
-    }
-    return HSA_STATUS_SUCCESS;
+  }
+  return HSA_STATUS_SUCCESS;
 }
 
 hsa_status_t hsa_agent_iterate_isas(hsa_agent_t, hsa_status_t (*callback)(hsa_isa_t, void *), void *data) {
-    return callback(hsa_isa_t{isa_handle}, data);
+  return callback(hsa_isa_t{isa_handle}, data);
 }
 
 hsa_status_t hsa_isa_get_info_alt(hsa_isa_t, hsa_isa_info_t attribute, void *value) {
-    switch (attribute) {
+  switch (attribute) {
     case HSA_ISA_INFO_NAME_LENGTH: put<uint32_t>(value, isa_name.size() + 1); break;
     case HSA_ISA_INFO_NAME: put_text(value, isa_name.size() + 1, isa_name); break;
     default: return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-    }
-    return HSA_STATUS_SUCCESS;
+  }
+  return HSA_STATUS_SUCCESS;
 }
 
-hsa_status_t hsa_amd_agent_iterate_memory_pools(hsa_agent_t agent, hsa_status_t (*callback)(hsa_amd_memory_pool_t, void *), void *data) {
-    if (is_gpu(agent)) return callback(hsa_amd_memory_pool_t{device_pool}, data);
-    for (const uint64_t pool : {fine_pool, coarse_pool, kernarg_pool})
-        if (const hsa_status_t status = callback(hsa_amd_memory_pool_t{pool}, data); status != HSA_STATUS_SUCCESS) return status;
-    return HSA_STATUS_SUCCESS;
+hsa_status_t hsa_amd_agent_iterate_memory_pools(hsa_agent_t agent,
+                                                hsa_status_t (*callback)(hsa_amd_memory_pool_t, void *), void *data) {
+  if (is_gpu(agent)) return callback(hsa_amd_memory_pool_t{device_pool}, data);
+  for (const uint64_t pool : {fine_pool, coarse_pool, kernarg_pool})
+    if (const hsa_status_t status = callback(hsa_amd_memory_pool_t{pool}, data); status != HSA_STATUS_SUCCESS)
+      return status;
+  return HSA_STATUS_SUCCESS;
 }
 
-hsa_status_t hsa_amd_memory_pool_get_info(hsa_amd_memory_pool_t pool, hsa_amd_memory_pool_info_t attribute, void *value) {
-    switch (attribute) {
+hsa_status_t hsa_amd_memory_pool_get_info(hsa_amd_memory_pool_t pool, hsa_amd_memory_pool_info_t attribute,
+                                          void *value) {
+  switch (attribute) {
     case HSA_AMD_MEMORY_POOL_INFO_SEGMENT: put(value, HSA_AMD_SEGMENT_GLOBAL); break;
     case HSA_AMD_MEMORY_POOL_INFO_GLOBAL_FLAGS: put(value, pool_flags(pool)); break;
     case HSA_AMD_MEMORY_POOL_INFO_SIZE:
@@ -133,22 +137,23 @@ hsa_status_t hsa_amd_memory_pool_get_info(hsa_amd_memory_pool_t pool, hsa_amd_me
     case HSA_AMD_MEMORY_POOL_INFO_RUNTIME_ALLOC_ALIGNMENT: put<size_t>(value, 4096); break;
     case HSA_AMD_MEMORY_POOL_INFO_ACCESSIBLE_BY_ALL: put(value, pool.handle != device_pool); break;
     default: return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-    }
-    return HSA_STATUS_SUCCESS;
+  }
+  return HSA_STATUS_SUCCESS;
 }
 
 hsa_status_t hsa_amd_agent_memory_pool_get_info(hsa_agent_t agent, hsa_amd_memory_pool_t pool,
                                                 hsa_amd_agent_memory_pool_info_t attribute, void *value) {
-    const bool own = (pool.handle == device_pool) == is_gpu(agent);
-    switch (attribute) {
+  const bool own = (pool.handle == device_pool) == is_gpu(agent);
+  switch (attribute) {
     case HSA_AMD_AGENT_MEMORY_POOL_INFO_ACCESS:
-        put(value, own ? HSA_AMD_MEMORY_POOL_ACCESS_ALLOWED_BY_DEFAULT : HSA_AMD_MEMORY_POOL_ACCESS_DISALLOWED_BY_DEFAULT);
-        break;
+      put(value,
+          own ? HSA_AMD_MEMORY_POOL_ACCESS_ALLOWED_BY_DEFAULT : HSA_AMD_MEMORY_POOL_ACCESS_DISALLOWED_BY_DEFAULT);
+      break;
     case HSA_AMD_AGENT_MEMORY_POOL_INFO_NUM_LINK_HOPS: put<uint32_t>(value, 1); break;
     case HSA_AMD_AGENT_MEMORY_POOL_INFO_LINK_INFO: put(value, hsa_amd_memory_pool_link_info_t{}); break;
     default: return HSA_STATUS_ERROR_INVALID_ARGUMENT;
-    }
-    return HSA_STATUS_SUCCESS;
+  }
+  return HSA_STATUS_SUCCESS;
 }
 
 } // extern "C"

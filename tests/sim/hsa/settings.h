@@ -7,17 +7,17 @@
 namespace sim {
 
 struct HsaSettings {
-    std::atomic<std::uint64_t> gpus = 1;
-    std::atomic<std::uint64_t> alias;
-    std::atomic<std::uint64_t> init_status;
-    std::atomic<std::uint64_t> fail_lock_above;
-    std::atomic<std::uint64_t> fail_lock_call;
+  std::atomic<std::uint64_t> gpus = 1;
+  std::atomic<std::uint64_t> alias;
+  std::atomic<std::uint64_t> init_status;
+  std::atomic<std::uint64_t> fail_lock_above;
+  std::atomic<std::uint64_t> fail_lock_call;
 };
 
 struct HsaCounters {
-    std::atomic<std::uint64_t> init;
-    std::atomic<std::uint64_t> lock;
-    std::atomic<std::uint64_t> unlock;
+  std::atomic<std::uint64_t> init;
+  std::atomic<std::uint64_t> lock;
+  std::atomic<std::uint64_t> unlock;
 };
 
 extern HsaSettings settings;

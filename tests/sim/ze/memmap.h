@@ -1,4 +1,5 @@
-// Host memory of a context, and the extension ZE_extension_external_memmap_sysmem, which makes such memory of pages that exist already.
+// Host memory of a context, and the extension ZE_extension_external_memmap_sysmem, which makes such memory of pages
+// that exist already.
 #pragma once
 
 #include <level_zero/ze_ddi.h>

@@ -1,7 +1,8 @@
-// Tables of functions that this driver does not have. Loader 1.8 drops a driver that does not answer for each of them, so each succeeds and
-// fills nothing. No Level Zero header here: the names are all that counts, and newer headers have more of them.
-#define NO_FUNCTIONS(name)                                                                                                                 \
-    int name(int, void *) { return 0; }
+// Tables of functions that this driver does not have. Loader 1.8 drops a driver that does not answer for each of them,
+// so each succeeds and fills nothing. No Level Zero header here: the names are all that counts, and newer headers have
+// more of them.
+#define NO_FUNCTIONS(name) \
+  int name(int, void *) { return 0; }
 
 extern "C" {
 
