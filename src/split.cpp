@@ -120,20 +120,22 @@ private:
 
 int32_t check(const Layout &layout, char *message, size_t message_capacity) {
   if (layout.total_size % layout.page_size != 0) {
-    std::snprintf(message, message_capacity, "total_size %" PRIu64 " is not a multiple of page_size %" PRIu64,
-                  layout.total_size, layout.page_size);
+    std::snprintf(message, message_capacity,
+                  "hp_split_ranges: total_size %" PRIu64 " is not a multiple of page_size %" PRIu64, layout.total_size,
+                  layout.page_size);
     return HP_E_INVALID;
   }
   if (layout.max_chunk_bytes < layout.page_size) {
-    std::snprintf(message, message_capacity, "max_chunk_bytes %" PRIu64 " is below page_size %" PRIu64,
+    std::snprintf(message, message_capacity, "hp_split_ranges: max_chunk_bytes %" PRIu64 " is below page_size %" PRIu64,
                   layout.max_chunk_bytes, layout.page_size);
     return HP_E_INVALID;
   }
   for (size_t i = 0; i < layout.num_tensors; ++i) {
     if (layout.num_blocks == 0 || layout.tensor_sizes[i] % layout.num_blocks != 0) {
       std::snprintf(message, message_capacity,
-                    "tensor %zu of %" PRIu64 " bytes cannot be divided into num_blocks %" PRIu64 " equal blocks", i,
-                    layout.tensor_sizes[i], layout.num_blocks);
+                    "hp_split_ranges: tensor %zu of %" PRIu64 " bytes cannot be divided into num_blocks %" PRIu64
+                    " equal blocks",
+                    i, layout.tensor_sizes[i], layout.num_blocks);
       return HP_E_INVALID;
     }
   }
@@ -141,8 +143,9 @@ int32_t check(const Layout &layout, char *message, size_t message_capacity) {
   for (size_t i = 0; i < layout.num_tensors; ++i) {
     if (layout.tensor_sizes[i] > layout.total_size - start) {
       std::snprintf(message, message_capacity,
-                    "tensor %zu of %" PRIu64 " bytes at offset %" PRIu64 " ends beyond total_size %" PRIu64, i,
-                    layout.tensor_sizes[i], start, layout.total_size);
+                    "hp_split_ranges: tensor %zu of %" PRIu64 " bytes at offset %" PRIu64
+                    " ends beyond total_size %" PRIu64,
+                    i, layout.tensor_sizes[i], start, layout.total_size);
       return HP_E_INVALID;
     }
     start += layout.tensor_sizes[i];
@@ -217,13 +220,14 @@ int32_t split_ranges(const uint64_t *tensor_sizes, size_t num_tensors, uint64_t 
   const auto add = [&](uint64_t, uint64_t, uint64_t count) { needed += count; };
   if (!walk(layout, add, missing)) {
     std::snprintf(message, message_capacity,
-                  "no legal cut within max_chunk_bytes %" PRIu64 " after offset %" PRIu64
+                  "hp_split_ranges: no legal cut within max_chunk_bytes %" PRIu64 " after offset %" PRIu64
                   "; the nearest one is at offset %" PRIu64 ", %" PRIu64 " bytes further",
                   max_chunk_bytes, missing.offset, missing.next_cut, missing.next_cut - missing.offset);
     return HP_E_NO_BOUNDARY;
   }
   if (ranges != nullptr && capacity < needed) {
-    std::snprintf(message, message_capacity, "ranges has room for %zu, %zu are needed", capacity, needed);
+    std::snprintf(message, message_capacity, "hp_split_ranges: ranges has room for %zu, %zu are needed", capacity,
+                  needed);
     *num_ranges = needed;
     return HP_E_TOO_SMALL;
   }
@@ -262,8 +266,9 @@ int32_t split_copies(const Copy *in, size_t n, Copy *out, size_t capacity, size_
   for (size_t i = 0; i < n; ++i) {
     if (wraps(in[i].host, in[i].bytes) || wraps(in[i].other, in[i].bytes)) {
       std::snprintf(message, message_capacity,
-                    "copy %zu of %" PRIu64 " bytes from host %p and other %p wraps around the address space", i,
-                    in[i].bytes, in[i].host, in[i].other);
+                    "hp_split_copies: copy %zu of %" PRIu64
+                    " bytes from host %p and other %p wraps around the address space",
+                    i, in[i].bytes, in[i].host, in[i].other);
       return HP_E_INVALID;
     }
   }
@@ -279,7 +284,8 @@ int32_t split_copies(const Copy *in, size_t n, Copy *out, size_t capacity, size_
   }
   *count = needed;
   if (out == nullptr || needed <= capacity) return HP_OK;
-  std::snprintf(message, message_capacity, "out has room for %zu copies, %zu are needed", capacity, needed);
+  std::snprintf(message, message_capacity, "hp_split_copies: out has room for %zu copies, %zu are needed", capacity,
+                needed);
   return HP_E_TOO_SMALL;
 }
 

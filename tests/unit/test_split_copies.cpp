@@ -93,7 +93,7 @@ TEST_CASE("copies: wrap-around is refused with nothing written", "[split]") {
   const auto bad = GENERATE(copy(largest - 10, 0, 11), copy(0, largest - 10, 11), copy(largest, largest, largest));
   const Result result = split({copy(0, 0, 500), bad}, {100}, 8);
   CHECK(result.status == HP_E_INVALID);
-  CHECK(result.message.find("copy 1 of " + std::to_string(bad.bytes) + " bytes") == 0);
+  CHECK(result.message.find("hp_split_copies: copy 1 of " + std::to_string(bad.bytes) + " bytes") == 0);
   CHECK(result.count == 77);
   CHECK(std::all_of(result.copies.begin(), result.copies.end(), is_untouched));
 }
@@ -103,7 +103,7 @@ TEST_CASE("copies: too small an array gets the count and nothing else", "[split]
   const Result result = split({copy(50, 0, 200)}, {100, 200}, capacity);
   CHECK(result.status == HP_E_TOO_SMALL);
   CHECK(result.count == 3);
-  CHECK(result.message == "out has room for " + std::to_string(capacity) + " copies, 3 are needed");
+  CHECK(result.message == "hp_split_copies: out has room for " + std::to_string(capacity) + " copies, 3 are needed");
   CHECK(std::all_of(result.copies.begin(), result.copies.end(), is_untouched));
 }
 
