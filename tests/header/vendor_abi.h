@@ -41,7 +41,7 @@ struct SameAbi<OurResult (*)(Ours...), TheirResult (*)(Theirs...)>
     : std::bool_constant<SameAbi<OurResult, TheirResult>::value && (SameAbi<Ours, Theirs>::value && ...)> {};
 
 template <class OurFunction, class TheirFunction> constexpr bool same_function(TheirFunction *) {
-  return SameAbi<OurFunction, TheirFunction *>::value;
+  return SameAbi<std::decay_t<OurFunction>, TheirFunction *>::value;
 }
 
 static_assert(SameAbi<int (*)(const void *, unsigned), int (*)(struct Hidden *, unsigned)>::value);
