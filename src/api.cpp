@@ -1,0 +1,233 @@
+// The only file with exported functions: arguments are checked here, and nothing that goes wrong inside leaves but as
+// a status.
+#include <cxxabi.h>
+#include <hostpin.h>
+#include <pthread.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <new>
+
+#include "backend.h"
+#include "error.h"
+#include "log.h"
+#include "pin.h"
+#include "split.h"
+#include "state.h"
+#include "system.h"
+
+#define HP_STR2(x) #x
+#define HP_STR(x) HP_STR2(x)
+
+namespace {
+
+using hp::Report;
+using hp::State;
+
+constexpr uint32_t kKnownFlags = HP_REGISTER_PORTABLE | HP_REGISTER_MAPPED | HP_REGISTER_IOMEMORY |
+                                 HP_REGISTER_READONLY | HP_REGISTER_REQUIRED;
+constexpr uint64_t kDefaultChunk = uint64_t{64} << 30;
+
+// Drivers may be cancellation points and set errno; neither is to be seen from outside.
+class Quiet {
+public:
+  Quiet() noexcept : errno_(errno) { pthread_setcancelstate(PTHREAD_CANCEL_DISABLE, &cancel_); }
+  ~Quiet() {
+    pthread_setcancelstate(cancel_, nullptr);
+    errno = errno_;
+  }
+  Quiet(const Quiet &) = delete;
+  Quiet &operator=(const Quiet &) = delete;
+
+private:
+  int errno_;
+  int cancel_ = 0;
+};
+
+// Runs the body of a function; what it throws is a want of memory or of a thread. Keeps the words of any other status
+// than HP_OK for hp_last_error().
+template <class Body>
+int32_t answer(Body body) noexcept {
+  const Quiet quiet;
+  Report report;
+  int32_t status = HP_E_NO_MEMORY;
+  try {
+    status = body(report);
+  } catch (...) {
+    report = {};
+  }
+  if (status != HP_OK) hp::remember(status, report);
+  return status;
+}
+
+// As answer(), for what would reach a driver.
+template <class Body>
+int32_t in_owner(const char *function, Body body) noexcept {
+  return answer([&](Report &report) -> int32_t {
+    State &state = State::get();
+    if (!state.forked()) return body(state, report);
+    report.text.add("%s: called in a forked child; the pins are the parent's, and drivers do not survive a fork", function);
+    return HP_E_FORKED;
+  });
+}
+
+bool range_is_valid(const char *function, const void *ptr, size_t len, Report &report) noexcept {
+  const auto start = reinterpret_cast<uintptr_t>(ptr);
+  if (!ptr)
+    report.text.add("%s: ptr is NULL", function);
+  else if (len == 0)
+    report.text.add("%s: len is 0 for ptr %p", function, ptr);
+  else if (len > UINTPTR_MAX - start || start + len > UINTPTR_MAX - hp::page_size())
+    report.text.add("%s: ptr %p + len %zu wraps around the address space", function, ptr, len);
+  return report.text.empty();
+}
+
+template <class Struct>
+bool struct_is_valid(const char *function, const Struct *s, Report &report) noexcept {
+  if (!s)
+    report.text.add("%s: the structure is NULL", function);
+  else if (s->struct_size != sizeof(*s))
+    report.text.add("%s: struct_size is %u, this library knows %zu", function, s->struct_size, sizeof(*s));
+  return report.text.empty();
+}
+
+uint64_t address(const void *ptr) noexcept { return reinterpret_cast<uintptr_t>(ptr); }
+
+}  // namespace
+
+extern "C" {
+
+int32_t hp_register(void *ptr, size_t len, uint32_t flags) {
+  return in_owner("hp_register", [&](State &state, Report &report) -> int32_t {
+    if (!range_is_valid("hp_register", ptr, len, report)) return HP_E_INVALID;
+    if (flags & ~kKnownFlags) {
+      report.text.add("hp_register: flags %#x has unknown bits %#x", flags, flags & ~kKnownFlags);
+      return HP_E_INVALID;
+    }
+    return hp::register_range(state, address(ptr), len, flags, report);
+  });
+}
+
+int32_t hp_unregister(void *ptr) {
+  return in_owner("hp_unregister", [&](State &state, Report &report) -> int32_t {
+    if (!ptr) {
+      report.text.add("hp_unregister: ptr is NULL");
+      return HP_E_INVALID;
+    }
+    return hp::unregister(state, address(ptr), report);
+  });
+}
+
+int32_t hp_unregister_all(uint64_t timeout_ns) {
+  return in_owner("hp_unregister_all",
+                  [&](State &state, Report &report) { return hp::unregister_all(state, timeout_ns, report); });
+}
+
+int32_t hp_split_ranges(const uint64_t *tensor_sizes, size_t num_tensors, uint64_t num_blocks, uint64_t total_size,
+                        uint64_t max_chunk_bytes, uint64_t page_size, hp_range *ranges, size_t capacity,
+                        size_t *num_ranges) {
+  return answer([&](Report &report) -> int32_t {
+    if (!tensor_sizes && num_tensors)
+      report.text.add("hp_split_ranges: tensor_sizes is NULL and num_tensors is %zu", num_tensors);
+    else if (!num_ranges)
+      report.text.add("hp_split_ranges: num_ranges is NULL");
+    else if (!ranges && capacity)
+      report.text.add("hp_split_ranges: ranges is NULL and capacity is %zu", capacity);
+    if (!report.text.empty()) return HP_E_INVALID;
+    return hp::split_ranges(tensor_sizes, num_tensors, num_blocks, total_size,
+                            max_chunk_bytes ? max_chunk_bytes : kDefaultChunk, page_size ? page_size : hp::page_size(),
+                            ranges, capacity, num_ranges, report.text.data(), report.text.capacity());
+  });
+}
+
+int32_t hp_query(const void *ptr, size_t len, hp_region *out) {
+  // Not through answer(): this is asked before every copy, and calls nothing that sets errno or can be cancelled.
+  const uint64_t start = address(ptr);
+  if (!ptr || len == 0 || len > UINTPTR_MAX - start || (out && out->struct_size != sizeof(*out)))
+    return answer([&](Report &report) -> int32_t {
+      if (range_is_valid("hp_query", ptr, len, report)) struct_is_valid("hp_query", out, report);
+      return HP_E_INVALID;
+    });
+  if (out) {
+    *out = {};
+    out->struct_size = sizeof(*out);
+  }
+  const State *state = State::existing();
+  return state && !state->forked() && state->registry.query(start, len, out) ? HP_OK : HP_PAGEABLE;
+}
+
+int32_t hp_device_pointer(const void *ptr, void **device_ptr) {
+  return in_owner("hp_device_pointer", [&](State &state, Report &report) -> int32_t {
+    if (!ptr || !device_ptr) {
+      report.text.add("hp_device_pointer: %s is NULL", ptr ? "device_ptr" : "ptr");
+      return HP_E_INVALID;
+    }
+    uint64_t device = 0;
+    const int32_t status = hp::device_pointer(state, address(ptr), device, report);
+    if (status == HP_OK) *device_ptr = reinterpret_cast<void *>(static_cast<uintptr_t>(device));
+    return status;
+  });
+}
+
+int32_t hp_get_backend(hp_backend_info *out) {
+  return in_owner("hp_get_backend", [&](State &state, Report &report) -> int32_t {
+    if (!struct_is_valid("hp_get_backend", out, report)) return HP_E_INVALID;
+    *out = hp::selection(state.config()).info;
+    return HP_OK;
+  });
+}
+
+int32_t hp_get_stats(hp_stats *out) {
+  return answer([&](Report &report) -> int32_t {
+    if (!struct_is_valid("hp_get_stats", out, report)) return HP_E_INVALID;
+    const hp::Counters &c = hp::counters;
+    *out = {};
+    out->struct_size = sizeof(*out);
+    out->registrations = c.registrations;
+    out->segments = c.segments;
+    out->stuck_segments = c.stuck_segments;
+    out->pinned_bytes = c.pinned_bytes;
+    out->pinned_bytes_max = c.pinned_bytes_max;
+    out->pageable_bytes = c.pageable_bytes;
+    out->foreign_bytes = c.foreign_bytes;
+    out->vendor_calls = c.vendor_calls;
+    out->vendor_ns = c.vendor_ns;
+    out->vendor_ns_max = c.vendor_ns_max;
+    out->failed_invalid = c.failed_invalid;
+    out->failed_memory = c.failed_memory;
+    out->failed_foreign = c.failed_foreign;
+    out->failed_unsupported = c.failed_unsupported;
+    out->failed_capture = c.failed_capture;
+    out->failed_device = c.failed_device;
+    out->failed_release = c.failed_release;
+    out->failed_other = c.failed_other;
+    return HP_OK;
+  });
+}
+
+const char *hp_strerror(int32_t status) { return hp::status_text(status); }
+
+const char *hp_last_error(void) { return hp::last_error(); }
+
+int64_t hp_last_native_error(void) { return hp::last_native_error(); }
+
+void hp_set_log_callback(void (*fn)(int32_t level, const char *msg, void *user), void *user) {
+  const Quiet quiet;
+  hp::set_log_callback(fn, user);
+}
+
+int32_t hp_configure(const hp_config *config) {
+  return in_owner("hp_configure", [&](State &state, Report &report) -> int32_t {
+    if (!struct_is_valid("hp_configure", config, report)) return HP_E_INVALID;
+    return state.configure(*config, report);
+  });
+}
+
+uint32_t hp_version(void) { return HP_VERSION_MAJOR << 16 | HP_VERSION_MINOR << 8 | HP_VERSION_PATCH; }
+
+const char *hp_version_string(void) {
+  return HP_STR(HP_VERSION_MAJOR) "." HP_STR(HP_VERSION_MINOR) "." HP_STR(HP_VERSION_PATCH);
+}
+
+}  // extern "C"

@@ -1,0 +1,128 @@
+// AMD: libamdhip64. HIP keeps no account of overlapping registrations (older releases take a second one silently and
+// leak it) and ends the process when a registration is released by another address than its base. The registry sees to
+// both; what others in the process have registered is asked for here before each call.
+#include <cstring>
+#include <new>
+
+#include "gpu_runtime.h"
+#include "hip_abi.h"
+#include "system.h"
+
+namespace hp {
+
+namespace {
+
+constexpr const char *kSonames[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5"};
+constexpr const char *kDeviceNodes[] = {"/dev/kfd", "/dev/dxg"};
+constexpr RuntimeName kName = {"libamdhip64", false, kSonames};
+constexpr unsigned kProbes = 16;
+
+GpuRuntime g_api = {"hipHostRegister", "hipHostUnregister", "hipHostGetDevicePointer", "hipGetDeviceCount",
+                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+int g_major = 0;
+
+bool resolve_api(const Library &library, Text &why) {
+  const Symbol symbols[] = {
+      {g_api.register_name, reinterpret_cast<void **>(&g_api.host_register), true},
+      {g_api.unregister_name, reinterpret_cast<void **>(&g_api.host_unregister), true},
+      {g_api.device_pointer_name, reinterpret_cast<void **>(&g_api.host_get_device_pointer), true},
+      {"hipGetLastError", reinterpret_cast<void **>(&g_api.get_last_error), true},
+      {"hipPeekAtLastError", reinterpret_cast<void **>(&g_api.peek_at_last_error), true},
+      {g_api.count_name, reinterpret_cast<void **>(&g_api.get_device_count), true},
+      {"hipPointerGetAttributes", reinterpret_cast<void **>(&g_api.pointer_get_attributes), true},
+      {"hipGetErrorName", reinterpret_cast<void **>(&g_api.get_error_name), true},
+      {"hipRuntimeGetVersion", reinterpret_cast<void **>(&g_api.runtime_get_version), true},
+      {"hipDriverGetVersion", reinterpret_cast<void **>(&g_api.driver_get_version), true},
+      {"hipThreadExchangeStreamCaptureMode", reinterpret_cast<void **>(&g_api.exchange_capture_mode), false},
+  };
+  return resolve(library, symbols, why);
+}
+
+bool take(Look &look, const Library &library) {
+  if (asked_before(look, library)) return false;
+  Text why;
+  if (!resolve_api(library, why)) {
+    add_reason(look, why.c_str());
+    return false;
+  }
+  LastErrorGuard errors(g_api);
+  int count = 0;
+  const int code = errors.check(g_api.get_device_count(&count));
+  if (code != 0 || count < 1) {
+    why.add("%s: hipGetDeviceCount returned %d %s, %d device(s)", library.file.c_str(), code,
+            g_api.get_error_name(code), count);
+    add_reason(look, why.c_str());
+    return false;
+  }
+  int runtime = 0;
+  int driver = 0;
+  errors.check(g_api.runtime_get_version(&runtime));
+  errors.check(g_api.driver_get_version(&driver));
+  g_major = runtime / hip::kVersionsPerMajor;
+  look.info.runtime_file = strdup(library.file.c_str());
+  if (!look.info.runtime_file) throw std::bad_alloc();
+  look.info.runtime_version = static_cast<uint32_t>(runtime);
+  look.info.driver_version = static_cast<uint32_t>(driver);
+  look.info.device_count = count;
+  look.info.capabilities = HP_CAP_DEVICE_POINTER;
+  return true;
+}
+
+bool load(Look &look) {
+  if (look.stage == Stage::named) return look.config.amdhip && open_and_take(look, look.config.amdhip, take);
+  if (look.stage == Stage::loaded) return take_loaded(look, kName, take);
+  if (!look.forced && !any_exists(kDeviceNodes)) {
+    add_reason(look, "no AMD GPU device node (/dev/kfd)");
+    return false;
+  }
+  return open_newest(look, kName, take);
+}
+
+// Registered by anyone, and we know not of it? Before version 6 pageable memory was an error here.
+bool is_registered(LastErrorGuard &errors, uint64_t address) noexcept {
+  cuda::PointerAttributes attributes{};
+  const int code = errors.check(g_api.pointer_get_attributes(&attributes, reinterpret_cast<void *>(address)));
+  return code == 0 && (g_major < 6 || attributes.type != hip::kMemoryTypeUnregistered);
+}
+
+// Portable and mapped are what HIP does anyway, and newer releases refuse bits that they do not know. Read-only does
+// not exist.
+unsigned native_flags(uint32_t flags) noexcept { return flags & HP_REGISTER_IOMEMORY ? unsigned{hip::kRegisterIoMemory} : 0; }
+
+Outcome pin(uint64_t start, uint64_t len, uint32_t flags, Pinned &out) {
+  LastErrorGuard errors(g_api);
+  const Failure owner =
+      who_owns(start, len, page_size(), kProbes, [&](uint64_t address) { return is_registered(errors, address); });
+  if (owner != Failure::none) return {owner, 0, "hipPointerGetAttributes"};
+  const RelaxedCapture relaxed(g_api, errors);
+  void *const ptr = reinterpret_cast<void *>(start);
+  const int code = errors.check(g_api.host_register(ptr, len, native_flags(flags)));
+  if (code != 0) return {classify(code), code, g_api.register_name};
+  void *device = nullptr;
+  if (errors.check(g_api.host_get_device_pointer(&device, ptr, 0)) == 0) out.device = reinterpret_cast<uint64_t>(device);
+  out.host_address = out.device == start;
+  return {};
+}
+
+Outcome unpin(uint64_t start, uint64_t) {
+  LastErrorGuard errors(g_api);
+  const RelaxedCapture relaxed(g_api, errors);
+  const int code = errors.check(g_api.host_unregister(reinterpret_cast<void *>(start)));
+  return {code ? classify_release(code) : Failure::none, code, g_api.unregister_name};
+}
+
+Outcome device_pointer(uint64_t start, uint64_t &device) {
+  LastErrorGuard errors(g_api);
+  void *out = nullptr;
+  const int code = errors.check(g_api.host_get_device_pointer(&out, reinterpret_cast<void *>(start), 0));
+  if (code == 0) device = reinterpret_cast<uint64_t>(out);
+  return {classify(code), code, g_api.device_pointer_name};
+}
+
+const char *code_name(int64_t code) { return g_api.get_error_name(static_cast<int>(code)); }
+
+}  // namespace
+
+constinit const Backend kHip = {HP_BACKEND_HIP, "hip", 0, load, pin, unpin, device_pointer, code_name};
+
+}  // namespace hp

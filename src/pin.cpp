@@ -1,0 +1,322 @@
+#include "pin.h"
+
+#include <hostpin.h>
+#include <pthread.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "backend.h"
+#include "log.h"
+#include "system.h"
+
+namespace hp {
+
+namespace {
+
+constexpr uint64_t kSmallestSegment = uint64_t{256} << 20;  // refusals are not answered with smaller ones than this
+constexpr unsigned kMaxAttempts = 12;
+constexpr uint64_t kNoDevicePointer = UINT64_MAX;  // kept for a segment whose device pointer was refused
+
+unsigned long long ull(uint64_t n) noexcept { return n; }
+
+uint64_t now_ns() noexcept {
+  timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return static_cast<uint64_t>(t.tv_sec) * 1000000000u + static_cast<uint64_t>(t.tv_nsec);
+}
+
+std::atomic<uint64_t> *failure_counter(Failure failure) noexcept {
+  switch (failure) {
+    case Failure::none:
+    case Failure::gone: return nullptr;
+    case Failure::invalid: return &counters.failed_invalid;
+    case Failure::memory: return &counters.failed_memory;
+    case Failure::foreign:
+    case Failure::foreign_part: return &counters.failed_foreign;
+    case Failure::unsupported: return &counters.failed_unsupported;
+    case Failure::capture: return &counters.failed_capture;
+    case Failure::device: return &counters.failed_device;
+    case Failure::other: break;
+  }
+  return &counters.failed_other;
+}
+
+// Calls the driver and keeps the books.
+template <class Call>
+Outcome timed(Call call) {
+  const uint64_t begin = now_ns();
+  const Outcome outcome = call();
+  const uint64_t took = now_ns() - begin;
+  counters.vendor_calls.fetch_add(1, std::memory_order_relaxed);
+  counters.vendor_ns.fetch_add(took, std::memory_order_relaxed);
+  uint64_t longest = counters.vendor_ns_max.load(std::memory_order_relaxed);
+  while (took > longest && !counters.vendor_ns_max.compare_exchange_weak(longest, took)) {
+  }
+  return outcome;
+}
+
+Outcome pin_once(const Backend &backend, const Extent &segment, uint32_t flags, Pinned &result) {
+  const Outcome outcome = timed([&] { return backend.pin(segment.start, segment.size(), flags, result); });
+  if (auto *counter = failure_counter(outcome.failure)) counter->fetch_add(1, std::memory_order_relaxed);
+  return outcome;
+}
+
+// A mapping that cannot be written needs the read-only flag, which not every device knows; where the memory can be
+// written it does without. The kernel is only asked after a refusal, to keep it out of the usual way.
+Outcome pin_segment(const Backend &backend, const Extent &segment, uint32_t &flags, Pinned &result) {
+  const Outcome first = pin_once(backend, segment, flags, result);
+  const bool read_only = flags & HP_REGISTER_READONLY;
+  if (first.failure != (read_only ? Failure::unsupported : Failure::invalid)) return first;
+  const Mapping mapping = mapping_of(segment.start, segment.end);
+  if (!mapping.mapped || mapping.writable != read_only) return first;
+  flags ^= HP_REGISTER_READONLY;
+  return pin_once(backend, segment, flags, result);
+}
+
+bool smaller_may_help(const Outcome &outcome) noexcept {
+  return outcome.failure == Failure::invalid || outcome.failure == Failure::memory;
+}
+
+// What is known to lead to such a refusal, and what to do.
+void add_hint(const Outcome &outcome, const Extent &segment, Text &text) noexcept {
+  const Mapping mapping = mapping_of(segment.start, segment.end);
+  rlimit limit{};
+  if (outcome.failure == Failure::foreign_part)
+    text.add("; hint: other code in this process pinned a part of it; pin the whole in one place");
+  else if (outcome.failure == Failure::capture)
+    text.add("; hint: a stream capture is under way; pin before it or after it");
+  else if (outcome.failure == Failure::device)
+    text.add("; hint: the device or its context is lost; the process has to be started again");
+  else if (!mapping.mapped)
+    text.add("; hint: not all of the range is mapped");
+  else if (!mapping.readable)
+    text.add("; hint: the range is mapped without access (PROT_NONE)");
+  else if (mapping.device)
+    text.add("; hint: the range maps device memory; HP_REGISTER_IOMEMORY may be needed");
+  else if (!mapping.writable)
+    text.add("; hint: the range is mapped read-only, which this device or driver does not pin");
+  else if (mapping.file)
+    text.add("; hint: the range maps a file on a filesystem, which the kernel does not let drivers pin for long; use "
+             "shared memory, a memfd or private memory");
+  else if (outcome.failure == Failure::memory && running_under_wsl())
+    text.add("; hint: WSL lets only a part of the memory be pinned");
+  else if (outcome.failure == Failure::memory && getrlimit(RLIMIT_MEMLOCK, &limit) == 0 &&
+           limit.rlim_cur < segment.size())
+    text.add("; hint: the limit of locked memory (ulimit -l) is %llu bytes, which some drivers count",
+             ull(limit.rlim_cur));
+}
+
+void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &segment, uint64_t base, uint32_t flags,
+                      Report &report) noexcept {
+  const KernelVersion kernel = kernel_version();
+  report.native = outcome.native;
+  report.text.clear();
+  report.text.add("%s(%#llx, %llu bytes, flags %#x) at offset %llu of the range failed: %lld %s; %s, driver %u, kernel %u.%u",
+                  outcome.call, ull(segment.start), ull(segment.size()), flags,
+                  ull(segment.start > base ? segment.start - base : 0), static_cast<long long>(outcome.native),
+                  s.backend->code_name(outcome.native), s.info.runtime_file, s.info.driver_version, kernel.major,
+                  kernel.minor);
+  add_hint(outcome, segment, report.text);
+}
+
+// Pins what reserve() set aside. On failure says in the report what the driver said last.
+Outcome pin_all(const Selection &s, Registry &registry, uint64_t base, uint64_t len, uint32_t flags, Report &report) {
+  Extent segment;
+  unsigned attempts = 0;
+  while (registry.next_unpinned(base, len, segment)) {
+    Pinned result;
+    uint32_t used = (flags & 15) | HP_REGISTER_PORTABLE;
+    const Outcome outcome = pin_segment(*s.backend, segment, used, result);
+    if (outcome.failure == Failure::none) {
+      registry.pinned(segment, result, s.backend->id, used);
+      continue;
+    }
+    const bool again = smaller_may_help(outcome) && segment.size() >= 2 * kSmallestSegment && ++attempts < kMaxAttempts;
+    // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
+    if (again && attempts + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    if (again && registry.halve(segment)) continue;
+    describe_refusal(s, outcome, segment, base, used, report);
+    return outcome;
+  }
+  return {};
+}
+
+// Gives back to the driver what is to be released, last first; true when nothing is left.
+void release_all(const Selection &s, Registry &registry, uint64_t base, uint64_t len, Report &report) {
+  Extent segment;
+  while (registry.last_releasing(base, len, segment)) {
+    const Outcome outcome = timed([&] { return s.backend->unpin(segment.start, segment.size()); });
+    if (outcome.failure == Failure::none || outcome.failure == Failure::gone) {
+      registry.released(segment);
+      continue;
+    }
+    counters.failed_release.fetch_add(1, std::memory_order_relaxed);
+    registry.stuck(segment);
+    report.native = outcome.native;
+    report.text.clear();
+    report.text.add("%s(%#llx) failed: %lld %s; %s. The driver still holds %llu bytes there: do not unmap them, call "
+                    "hp_unregister(%#llx) again",
+                    outcome.call, ull(segment.start), static_cast<long long>(outcome.native),
+                    s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(base));
+    if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_ERROR, "%s", report.text.c_str());
+  }
+}
+
+int32_t unavailable(State &state, const Selection &s, uint64_t base, uint64_t len, bool required, Report &report) {
+  report.text.add("no GPU runtime is usable, so memory stays pageable: cuda: %s; hip: %s; level_zero: %s",
+                  s.info.cuda_reason, s.info.hip_reason, s.info.level_zero_reason);
+  if (required) return HP_E_UNAVAILABLE;
+  state.registry.record(base, len, Registry::Kind::pageable);
+  if (first_time("no backend", 0)) log_line(HP_LOG_WARN, "%s", report.text.c_str());
+  return HP_PAGEABLE;
+}
+
+// After a refusal: nothing of it stays pinned, and the caller gets the status that it asked for.
+int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, uint64_t base, uint64_t len, bool required,
+                  Report &report) {
+  const bool foreign = outcome.failure == Failure::foreign;
+  const auto kind = foreign ? Registry::Kind::foreign : required ? Registry::Kind::none : Registry::Kind::pageable;
+  state.registry.abandon(base, len);
+  release_all(s, state.registry, base, len, report);
+  if (!state.registry.settle(base, len, kind)) return HP_E_STUCK;
+  if (foreign) return HP_FOREIGN;
+  if (required) return HP_E_REFUSED;
+  if (first_time(outcome.call, outcome.native))
+    log_line(HP_LOG_WARN, "memory stays pageable: %s", report.text.c_str());
+  return HP_PAGEABLE;
+}
+
+}  // namespace
+
+int32_t register_range(State &state, uint64_t base, uint64_t len, uint32_t flags, Report &report) {
+  const Config &config = state.config();
+  const Selection &s = selection(config);
+  const bool required = flags & HP_REGISTER_REQUIRED;
+  if (s.backend == &kNone) return unavailable(state, s, base, len, required, report);
+  switch (state.registry.reserve(base, len, {s.info.max_segment, config.budget_bytes}, report)) {
+    case Registry::Reserve::counted: return HP_OK;
+    case Registry::Reserve::exists: return HP_E_EXISTS;
+    case Registry::Reserve::over_budget: return HP_E_BUDGET;
+    case Registry::Reserve::too_often:
+      report.text.add("hp_register: %#llx is registered more than 2^31 times", ull(base));
+      return HP_E_NO_MEMORY;
+    case Registry::Reserve::reserved: break;
+  }
+  const Outcome outcome = pin_all(s, state.registry, base, len, flags, report);
+  if (outcome.failure != Failure::none) return roll_back(state, s, outcome, base, len, required, report);
+  state.registry.publish(base, len);
+  return HP_OK;
+}
+
+namespace {
+
+int32_t end_registration(State &state, uint64_t base, bool whatever_count, Report &report) {
+  uint64_t len = 0;
+  switch (state.registry.begin_release(base, whatever_count, len, report)) {
+    case Registry::Release::ended: return HP_OK;
+    case Registry::Release::not_found: return HP_E_NOT_FOUND;
+    case Registry::Release::release: break;
+  }
+  release_all(selection(state.config()), state.registry, base, len, report);
+  return state.registry.settle(base, len, Registry::Kind::none) ? HP_OK : HP_E_STUCK;
+}
+
+// Ends every registration up to the newest given, highest base first; true when some segment is stuck.
+bool end_up_to(State &state, uint64_t newest) {
+  bool stuck = false;
+  Report ignored;
+  for (uint64_t base = UINT64_MAX; state.registry.previous(base, newest, base);)
+    stuck = end_registration(state, base, true, ignored) == HP_E_STUCK || stuck;
+  return stuck;
+}
+
+void tear_down(State &state) {
+  Teardown &t = state.teardown;
+  std::unique_lock lock(t.mutex);
+  while (t.answered < t.requests) {
+    const uint64_t request = t.requests;
+    const uint64_t newest = t.newest;
+    lock.unlock();
+    const bool stuck = end_up_to(state, newest);
+    lock.lock();
+    t.stuck = stuck;
+    t.answered = request;
+    t.changed.notify_all();
+  }
+  t.running = false;
+}
+
+// Signals of the application are not for a thread of the library.
+void start_thread(State &state) {
+  sigset_t all;
+  sigset_t before;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &before);
+  try {
+    std::thread(tear_down, std::ref(state)).detach();
+  } catch (...) {
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
+    throw;
+  }
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
+}  // namespace
+
+int32_t unregister(State &state, uint64_t base, Report &report) { return end_registration(state, base, false, report); }
+
+int32_t unregister_all(State &state, uint64_t timeout_ns, Report &report) {
+  using Clock = std::chrono::steady_clock;
+  const auto start = Clock::now();
+  const auto longest = static_cast<uint64_t>(std::chrono::nanoseconds(Clock::time_point::max() - start).count());
+  const auto deadline = start + std::chrono::nanoseconds(std::min(timeout_ns, longest));
+  Teardown &t = state.teardown;
+  std::unique_lock lock(t.mutex);
+  uint64_t any = 0;
+  if (!state.registry.previous(UINT64_MAX, UINT64_MAX, any) && !t.running) return HP_OK;
+  t.newest = state.registry.newest();
+  const uint64_t request = ++t.requests;
+  if (!t.running) {
+    start_thread(state);
+    t.running = true;
+  }
+  if (!t.changed.wait_until(lock, deadline, [&] { return t.answered >= request; })) {
+    report.text.add("hp_unregister_all: the deadline of %llu ns passed; %llu bytes are still pinned and being released",
+                    ull(timeout_ns), ull(counters.pinned_bytes.load()));
+    return HP_E_TIMEOUT;
+  }
+  if (!t.stuck) return HP_OK;
+  report.text.add("hp_unregister_all: the driver would not release %llu segment(s): do not unmap them",
+                  ull(counters.stuck_segments.load()));
+  return HP_E_STUCK;
+}
+
+int32_t device_pointer(State &state, uint64_t ptr, uint64_t &device, Report &report) {
+  Extent segment;
+  uint32_t serial = 0;
+  if (!state.registry.device(ptr, segment, device, serial)) {
+    report.text.add("hp_device_pointer: %#llx is not pinned by this library", ull(ptr));
+    return HP_E_NOT_FOUND;
+  }
+  const Selection &s = selection(state.config());
+  Outcome outcome;
+  if (device == 0) {
+    outcome = s.backend->device_pointer(segment.start, device);
+    state.registry.keep_device(segment, serial, outcome.failure == Failure::none ? device : kNoDevicePointer);
+  }
+  if (outcome.failure != Failure::none || device == kNoDevicePointer) {
+    report.native = outcome.native;
+    report.text.add("hp_device_pointer: %s has no device address for %#llx; copies to and from it work", s.backend->name,
+                    ull(ptr));
+    return HP_E_UNSUPPORTED;
+  }
+  device += ptr - segment.start;
+  return HP_OK;
+}
+
+}  // namespace hp

@@ -1,0 +1,535 @@
+#include "registry.h"
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+#include "system.h"
+
+namespace hp {
+
+constinit Counters counters;
+
+namespace {
+
+constexpr size_t kMaxRecords = 65536;
+constexpr uint32_t kMaxCount = 0x7fffffff;
+
+enum State : uint64_t { kPinning = 1, kPinned = 2, kReleasing = 3 };
+
+// What a segment's meta word holds. One word, so that readers always see one moment of it.
+struct Meta {
+  uint32_t references = 0;
+  State state = kPinning;
+  bool stuck = false;
+  bool host_address = false;
+  uint32_t flags = 0;   // HP_REGISTER_PORTABLE to HP_REGISTER_READONLY
+  int32_t backend = 0;
+  uint32_t serial = 0;  // tells a segment from another one that was there before
+
+  static constexpr uint32_t kSerials = 1u << 20;
+
+  static Meta of(uint64_t word) noexcept {
+    Meta m;
+    m.references = static_cast<uint32_t>(word);
+    m.state = static_cast<State>(word >> 32 & 3);
+    m.stuck = word >> 34 & 1;
+    m.host_address = word >> 35 & 1;
+    m.flags = static_cast<uint32_t>(word >> 36 & 15);
+    m.backend = static_cast<int32_t>(word >> 40 & 7);
+    m.serial = static_cast<uint32_t>(word >> 43) & (kSerials - 1);
+    return m;
+  }
+  uint64_t word() const noexcept {
+    return references | uint64_t{state} << 32 | uint64_t{stuck} << 34 | uint64_t{host_address} << 35 |
+           uint64_t{flags & 15} << 36 | static_cast<uint64_t>(backend & 7) << 40 | uint64_t{serial} << 43;
+  }
+};
+
+void add(std::atomic<uint64_t> &counter, uint64_t n) noexcept { counter.fetch_add(n, std::memory_order_relaxed); }
+void subtract(std::atomic<uint64_t> &counter, uint64_t n) noexcept { counter.fetch_sub(n, std::memory_order_relaxed); }
+
+std::atomic<uint64_t> &bytes_of(bool foreign) noexcept {
+  return foreign ? counters.foreign_bytes : counters.pageable_bytes;
+}
+
+}  // namespace
+
+Extent whole_pages(uint64_t start, uint64_t len) noexcept {
+  const uint64_t page = page_size();
+  return {start & ~(page - 1), (start + len + page - 1) & ~(page - 1)};
+}
+
+template <class Visit>
+void Registry::each(const SegmentTree &tree, const Extent &range, Visit visit) const {
+  Segment s;
+  for (uint64_t at = range.start; at < range.end && tree.find(at, s, true) && s.start < range.end; at = s.end) visit(s);
+}
+
+void Registry::wait(std::unique_lock<std::mutex> &lock) {
+  ++waiting_;
+  changed_.wait(lock);
+  --waiting_;
+}
+
+void Registry::wake() noexcept {
+  if (waiting_) changed_.notify_all();
+}
+
+// ---- Registering
+
+Registry::Reserve Registry::reserve(uint64_t base, uint64_t len, const Limits &limits, Report &report) {
+  const Extent range = whole_pages(base, len);
+  std::unique_lock lock(mutex_);
+  uint64_t fresh = 0;
+  for (;;) {
+    const auto it = registrations_.find(base);
+    if (it != registrations_.end() && !it->second.busy && it->second.kind == Kind::pinned) {
+      Registration &r = it->second;
+      if (r.len != len) {
+        report.text.add("hp_register: %#llx is registered with %llu bytes, not %llu; unregister it first",
+                        static_cast<unsigned long long>(base), static_cast<unsigned long long>(r.len),
+                        static_cast<unsigned long long>(len));
+        return Reserve::exists;
+      }
+      if (r.count == kMaxCount) return Reserve::too_often;
+      ++r.count;
+      each(segments_, range, [&](const Segment &s) {
+        Meta m = Meta::of(s.meta);
+        ++m.references;
+        segments_.set_meta(s.start, m.word());
+      });
+      return Reserve::counted;
+    }
+    bool busy = it != registrations_.end() && it->second.busy;
+    uint32_t most = 0;
+    fresh = range.size();
+    each(segments_, range, [&](const Segment &s) {
+      const Meta m = Meta::of(s.meta);
+      busy = busy || m.state != kPinned;
+      most = std::max(most, m.references);
+      fresh -= std::min(s.end, range.end) - std::max(s.start, range.start);
+    });
+    if (most >= kMaxCount) return Reserve::too_often;
+    if (!busy) break;
+    wait(lock);
+  }
+  const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
+  if (limits.budget && fresh && (now > limits.budget || fresh > limits.budget - now)) {
+    report.text.add("hp_register: %llu more bytes would be pinned, %llu are, the budget is %llu; no driver was called",
+                    static_cast<unsigned long long>(fresh), static_cast<unsigned long long>(now),
+                    static_cast<unsigned long long>(limits.budget));
+    return Reserve::over_budget;
+  }
+  Registration &r = registrations_[base];
+  const bool is_new = r.kind == Kind::none;
+  try {
+    add_gaps(range, limits.segment);
+  } catch (...) {
+    if (is_new) registrations_.erase(base);
+    throw;
+  }
+  if (is_new) r = {base, len, 0, 0, Kind::none, false, nullptr, nullptr};
+  if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
+  r.busy = true;
+  each(segments_, range, [&](const Segment &s) {
+    Meta m = Meta::of(s.meta);
+    if (m.state != kPinned) return;
+    if (m.stuck) subtract(counters.stuck_segments, 1);
+    m.stuck = false;  // it is wanted again
+    ++m.references;
+    segments_.set_meta(s.start, m.word());
+  });
+  return Reserve::reserved;
+}
+
+// Puts unpinned segments wherever the range has none. All or, on bad_alloc, none.
+void Registry::add_gaps(const Extent &range, uint64_t limit) {
+  auto add_segment = [&](uint64_t start, uint64_t end) {
+    Meta m;
+    m.references = 1;
+    m.serial = segment_serial_++ % Meta::kSerials;
+    segments_.insert({start, end, m.word(), 0});
+    add(counters.segments, 1);
+    add(counters.pinned_bytes, end - start);
+  };
+  try {
+    uint64_t at = range.start;
+    while (at < range.end) {
+      Segment s;
+      const bool any = segments_.find(at, s, true) && s.start < range.end;
+      if (any && s.start <= at) {
+        at = s.end;
+        continue;
+      }
+      const uint64_t end = std::min(any ? s.start : range.end, limit < UINT64_MAX - at ? at + limit : UINT64_MAX);
+      add_segment(at, end);
+      at = end;
+    }
+  } catch (...) {
+    Extent unpinned;
+    while (next_unpinned_locked(range, unpinned)) drop(unpinned.start);
+    throw;
+  }
+  const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
+  if (now > counters.pinned_bytes_max.load(std::memory_order_relaxed)) counters.pinned_bytes_max.store(now);
+}
+
+// Takes a segment out of the table.
+void Registry::drop(uint64_t start) noexcept {
+  Segment s;
+  if (!segments_.find(start, s)) return;
+  segments_.erase(s.start);
+  subtract(counters.segments, 1);
+  subtract(counters.pinned_bytes, s.end - s.start);
+}
+
+bool Registry::next_unpinned_locked(const Extent &range, Extent &out) const noexcept {
+  bool found = false;
+  each(segments_, range, [&](const Segment &s) {
+    if (found || Meta::of(s.meta).state != kPinning) return;
+    out = {s.start, s.end};
+    found = true;
+  });
+  return found;
+}
+
+bool Registry::next_unpinned(uint64_t base, uint64_t len, Extent &out) noexcept {
+  std::lock_guard lock(mutex_);
+  return next_unpinned_locked(whole_pages(base, len), out);
+}
+
+bool Registry::halve(const Extent &segment) {
+  const uint64_t page = page_size();
+  const uint64_t middle = segment.start + (segment.size() / 2 + page - 1) / page * page;
+  if (middle >= segment.end) return false;
+  std::lock_guard lock(mutex_);
+  Segment s;
+  if (!segments_.find(segment.start, s)) return false;
+  Segment high = s;
+  high.start = middle;
+  segments_.erase(s.start);  // first, so that the second insert's nodes come out of what this gives back
+  s.end = middle;
+  segments_.insert(s);
+  segments_.insert(high);
+  add(counters.segments, 1);
+  return true;
+}
+
+void Registry::pinned(const Extent &segment, const Pinned &result, int32_t backend, uint32_t flags) noexcept {
+  std::lock_guard lock(mutex_);
+  Segment s;
+  if (!segments_.find(segment.start, s)) return;
+  Meta m = Meta::of(s.meta);
+  m.state = kPinned;
+  m.host_address = result.host_address;
+  m.backend = backend;
+  m.flags = flags & 15;
+  if (result.device) segments_.set_device(s.start, result.device);
+  segments_.set_meta(s.start, m.word());
+  wake();
+}
+
+void Registry::publish(uint64_t base, uint64_t len) noexcept {
+  std::lock_guard lock(mutex_);
+  const auto it = registrations_.find(base);
+  Registration &r = it->second;
+  if (r.kind == Kind::pageable || r.kind == Kind::foreign) {
+    subtract(bytes_of(r.kind == Kind::foreign), r.len);
+    if (r.kind == Kind::foreign) uncover(whole_pages(r.base, r.len));
+  }
+  r.len = len;
+  r.count = 1;
+  r.kind = Kind::pinned;
+  r.serial = ++serial_;
+  r.busy = false;
+  add(counters.registrations, 1);
+  wake();
+}
+
+// ---- Releasing
+
+// Takes one reference off every pinned segment of the range; those that have none left are to be released.
+void Registry::unreference(const Extent &range) noexcept {
+  each(segments_, range, [&](const Segment &s) {
+    Meta m = Meta::of(s.meta);
+    if (m.state != kPinned || m.references == 0) return;
+    if (--m.references == 0) m.state = kReleasing;
+    segments_.set_meta(s.start, m.word());
+  });
+}
+
+void Registry::abandon(uint64_t base, uint64_t len) noexcept {
+  const Extent range = whole_pages(base, len);
+  std::lock_guard lock(mutex_);
+  Extent unpinned;
+  while (next_unpinned_locked(range, unpinned)) drop(unpinned.start);
+  unreference(range);
+  wake();
+}
+
+Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, uint64_t &len, Report &report) {
+  std::unique_lock lock(mutex_);
+  Map::iterator it;
+  while ((it = registrations_.find(base)) != registrations_.end() && it->second.busy) wait(lock);
+  if (it == registrations_.end()) {
+    explain_not_found(base, report);
+    return Release::not_found;
+  }
+  Registration &r = it->second;
+  if (r.count > 1 && !whatever_count) {
+    --r.count;
+    if (r.kind == Kind::pinned)
+      each(segments_, whole_pages(base, r.len), [&](const Segment &s) {
+        Meta m = Meta::of(s.meta);
+        --m.references;
+        segments_.set_meta(s.start, m.word());
+      });
+    return Release::ended;
+  }
+  if (r.kind == Kind::pageable || r.kind == Kind::foreign) {
+    forget(it);
+    return Release::ended;
+  }
+  len = r.len;
+  r.busy = true;
+  const Extent range = whole_pages(base, r.len);
+  if (r.kind == Kind::pinned) {
+    each(segments_, range, [&](const Segment &s) {
+      Meta m = Meta::of(s.meta);
+      m.references -= std::min(m.references, r.count - 1);
+      segments_.set_meta(s.start, m.word());
+    });
+    unreference(range);
+    subtract(counters.registrations, 1);
+    r.kind = Kind::none;
+  } else {
+    each(segments_, range, [&](const Segment &s) {
+      Meta m = Meta::of(s.meta);
+      if (!m.stuck) return;
+      m.state = kReleasing;
+      segments_.set_meta(s.start, m.word());
+    });
+  }
+  return Release::release;
+}
+
+void Registry::explain_not_found(uint64_t base, Report &report) const {
+  report.text.add("hp_unregister: no registration has the base %#llx", static_cast<unsigned long long>(base));
+  auto it = registrations_.upper_bound(base);
+  // Far back enough for any sane nesting; this is only for the message.
+  for (int i = 0; i < 256 && it != registrations_.begin(); ++i) {
+    const Registration &r = (--it)->second;
+    if (base - r.base >= r.len) continue;
+    report.text.add("; it lies in the registration with base %#llx (%llu bytes)", static_cast<unsigned long long>(r.base),
+                    static_cast<unsigned long long>(r.len));
+    return;
+  }
+}
+
+bool Registry::last_releasing(uint64_t base, uint64_t len, Extent &out) noexcept {
+  std::lock_guard lock(mutex_);
+  bool found = false;
+  each(segments_, whole_pages(base, len), [&](const Segment &s) {
+    if (Meta::of(s.meta).state != kReleasing) return;
+    out = {s.start, s.end};
+    found = true;
+  });
+  return found;
+}
+
+void Registry::released(const Extent &segment) noexcept {
+  std::lock_guard lock(mutex_);
+  Segment s;
+  if (segments_.find(segment.start, s) && Meta::of(s.meta).stuck) subtract(counters.stuck_segments, 1);
+  drop(segment.start);
+  wake();
+}
+
+void Registry::stuck(const Extent &segment) noexcept {
+  std::lock_guard lock(mutex_);
+  Segment s;
+  if (!segments_.find(segment.start, s)) return;
+  Meta m = Meta::of(s.meta);
+  if (!m.stuck) add(counters.stuck_segments, 1);
+  m.stuck = true;
+  m.state = kPinned;
+  segments_.set_meta(s.start, m.word());
+  wake();
+}
+
+bool Registry::settle(uint64_t base, uint64_t len, Kind kind) {
+  std::lock_guard lock(mutex_);
+  const auto it = registrations_.find(base);
+  Registration &r = it->second;
+  bool stuck = false;
+  each(segments_, whole_pages(base, len), [&](const Segment &s) { stuck = stuck || Meta::of(s.meta).stuck; });
+  r.busy = false;
+  if (stuck) {
+    if (r.kind == Kind::pageable || r.kind == Kind::foreign) forget_bytes(r);
+    r.kind = Kind::stuck;
+    r.len = len;
+    r.count = 1;
+    r.serial = ++serial_;
+  } else if (kind != Kind::none) {
+    keep_record(r, len, kind);
+  } else if (r.kind == Kind::pageable || r.kind == Kind::foreign) {
+    link(r);  // a failed attempt that leaves no record leaves the older one as it was
+  } else {
+    registrations_.erase(it);
+  }
+  wake();
+  return !stuck;
+}
+
+// ---- Records of what is not pinned by us
+
+void Registry::record(uint64_t base, uint64_t len, Kind kind) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    Registration &r = registrations_[base];
+    if (r.busy) {
+      wait(lock);
+      continue;
+    }
+    if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
+    r.base = base;
+    return keep_record(r, len, kind);
+  }
+}
+
+// The record must not be in the list of the forgettable ones.
+void Registry::keep_record(Registration &r, uint64_t len, Kind kind) {
+  const bool again = r.kind == kind && r.len == len && r.count < kMaxCount;
+  if (again) {
+    ++r.count;
+  } else {
+    if (r.kind == Kind::pageable || r.kind == Kind::foreign) forget_bytes(r);
+    r.kind = kind;
+    r.len = len;
+    r.count = 1;
+    add(bytes_of(kind == Kind::foreign), len);
+    if (kind == Kind::foreign) cover(r);
+  }
+  r.serial = ++serial_;
+  link(r);
+  if (records_ > kMaxRecords) forget(registrations_.find(oldest_->base));
+}
+
+void Registry::forget_bytes(const Registration &r) noexcept {
+  subtract(bytes_of(r.kind == Kind::foreign), r.len);
+  if (r.kind == Kind::foreign) uncover(whole_pages(r.base, r.len));
+}
+
+void Registry::forget(Map::iterator it) noexcept {
+  unlink(it->second);
+  forget_bytes(it->second);
+  registrations_.erase(it);
+}
+
+void Registry::link(Registration &r) noexcept {
+  r.older = newest_;
+  r.newer = nullptr;
+  (newest_ ? newest_->newer : oldest_) = &r;
+  newest_ = &r;
+  ++records_;
+}
+
+void Registry::unlink(Registration &r) noexcept {
+  (r.older ? r.older->newer : oldest_) = r.newer;
+  (r.newer ? r.newer->older : newest_) = r.older;
+  r.older = r.newer = nullptr;
+  --records_;
+}
+
+// Where there is no memory for it a query finds the range pageable, which is the safe answer.
+void Registry::cover(const Registration &r) noexcept {
+  const Extent range = whole_pages(r.base, r.len);
+  Meta m;
+  m.state = kPinned;
+  each(foreign_, range, [&](const Segment &s) {
+    m = Meta::of(s.meta);
+    ++m.references;
+    foreign_.set_meta(s.start, m.word());
+  });
+  m.references = 1;
+  try {
+    for (uint64_t at = range.start; at < range.end;) {
+      Segment s;
+      const bool any = foreign_.find(at, s, true) && s.start < range.end;
+      if (!any || s.start > at) foreign_.insert({at, any ? s.start : range.end, m.word(), 0});
+      at = any ? s.end : range.end;
+    }
+  } catch (const std::bad_alloc &) {
+  }
+}
+
+void Registry::uncover(const Extent &range) noexcept {
+  for (uint64_t at = range.start; at < range.end;) {
+    Segment s;
+    if (!foreign_.find(at, s, true) || s.start >= range.end) return;
+    Meta m = Meta::of(s.meta);
+    if (--m.references == 0)
+      foreign_.erase(s.start);
+    else
+      foreign_.set_meta(s.start, m.word());
+    at = s.end;
+  }
+}
+
+bool Registry::previous(uint64_t below, uint64_t newest, uint64_t &base) noexcept {
+  std::lock_guard lock(mutex_);
+  for (auto it = registrations_.lower_bound(below); it != registrations_.begin();)
+    if (--it; it->second.serial <= newest) {
+      base = it->first;
+      return true;
+    }
+  return false;
+}
+
+uint64_t Registry::newest() noexcept {
+  std::lock_guard lock(mutex_);
+  return serial_;
+}
+
+// ---- Asking
+
+bool Registry::query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept {
+  const uint64_t end = ptr + len;
+  Segment s;
+  for (uint64_t at = ptr; at < end; at = s.end) {
+    const bool ours = segments_.find(at, s) && Meta::of(s.meta).state == kPinned;
+    if (!ours && !foreign_.find(at, s)) return false;
+    if (!out || at != ptr) continue;
+    const Meta m = Meta::of(s.meta);
+    out->backend = ours ? m.backend : HP_BACKEND_NONE;
+    out->start = s.start;
+    out->end = s.end;
+    out->flags = m.flags;
+    out->references = m.references;
+    out->one_segment = end <= s.end;
+    out->host_address = m.host_address;
+    out->stuck = m.stuck;
+    out->foreign = !ours;
+  }
+  return true;
+}
+
+bool Registry::device(uint64_t ptr, Extent &segment, uint64_t &device, uint32_t &serial) const noexcept {
+  Segment s;
+  if (!segments_.find(ptr, s)) return false;
+  const Meta m = Meta::of(s.meta);
+  segment = {s.start, s.end};
+  device = s.device;
+  serial = m.serial;
+  return m.state == kPinned;
+}
+
+void Registry::keep_device(const Extent &segment, uint32_t serial, uint64_t device) noexcept {
+  std::lock_guard lock(mutex_);
+  Segment s;
+  if (segments_.find(segment.start, s) && s.start == segment.start && Meta::of(s.meta).serial == serial)
+    segments_.set_device(s.start, device);
+}
+
+}  // namespace hp

@@ -1,0 +1,121 @@
+// What is registered and which pages are pinned for it. Knows nothing of drivers: pin.cpp asks it what to do, calls the
+// driver with no lock held, and says what became of it.
+#pragma once
+#include <hostpin.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <mutex>
+
+#include "backend.h"
+#include "error.h"
+#include "segment_tree.h"
+
+namespace hp {
+
+// Readable at any time without a lock; hp_get_stats() copies them out.
+struct Counters {
+  std::atomic<uint64_t> registrations{0}, segments{0}, stuck_segments{0};
+  std::atomic<uint64_t> pinned_bytes{0}, pinned_bytes_max{0}, pageable_bytes{0}, foreign_bytes{0};
+  std::atomic<uint64_t> vendor_calls{0}, vendor_ns{0}, vendor_ns_max{0};
+  std::atomic<uint64_t> failed_invalid{0}, failed_memory{0}, failed_foreign{0}, failed_unsupported{0};
+  std::atomic<uint64_t> failed_capture{0}, failed_device{0}, failed_release{0}, failed_other{0};
+};
+extern Counters counters;
+
+// [start, end), addresses of whole pages.
+struct Extent {
+  uint64_t start = 0;
+  uint64_t end = 0;
+  uint64_t size() const noexcept { return end - start; }
+};
+Extent whole_pages(uint64_t start, uint64_t len) noexcept;  // end is 0 when it would wrap
+
+class Registry {
+public:
+  // ---- Registering. After reserve() returned kReserved the caller pins what next_unpinned() gives until there is no
+  // more, telling each with pinned(), and then calls publish(); or, when one fails, abandon() and release().
+  enum class Reserve { counted, reserved, exists, over_budget, too_often };
+  struct Limits {
+    uint64_t segment;  // bytes in one segment at most, whole pages
+    uint64_t budget;   // bytes that may be pinned; 0: no limit
+  };
+  Reserve reserve(uint64_t base, uint64_t len, const Limits &limits, Report &report);
+  bool next_unpinned(uint64_t base, uint64_t len, Extent &out) noexcept;
+  bool halve(const Extent &segment);  // makes two of an unpinned one; false where that is less than a page
+  void pinned(const Extent &segment, const Pinned &result, int32_t backend, uint32_t flags) noexcept;
+  void publish(uint64_t base, uint64_t len) noexcept;
+  void abandon(uint64_t base, uint64_t len) noexcept;
+
+  // Ends an abandoned registration once nothing of it is left to release: with a record of `kind`, or none.
+  enum class Kind : uint8_t { none, pinned, pageable, foreign, stuck };
+  bool settle(uint64_t base, uint64_t len, Kind kind);  // false: some of it is stuck, and it stays known as that
+
+  // A registration for which no driver was asked.
+  void record(uint64_t base, uint64_t len, Kind kind);
+
+  // ---- Releasing. After begin_release() returned kRelease the caller unpins what last_releasing() gives, last first,
+  // telling each with released() or stuck(), and then calls settle() with Kind::none.
+  enum class Release { ended, release, not_found };
+  Release begin_release(uint64_t base, bool whatever_count, uint64_t &len, Report &report);
+  bool last_releasing(uint64_t base, uint64_t len, Extent &out) noexcept;
+  void released(const Extent &segment) noexcept;
+  void stuck(const Extent &segment) noexcept;
+
+  // The registration with the highest base below `below` that is not newer than `newest`.
+  bool previous(uint64_t below, uint64_t newest, uint64_t &base) noexcept;
+  uint64_t newest() noexcept;
+
+  // ---- Asking; without a lock.
+  bool query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept;
+  // The segment of ours that holds ptr, and its device address, 0 if it was not asked for yet.
+  bool device(uint64_t ptr, Extent &segment, uint64_t &device, uint32_t &serial) const noexcept;
+  void keep_device(const Extent &segment, uint32_t serial, uint64_t device) noexcept;
+
+private:
+  struct Registration {
+    uint64_t base = 0;
+    uint64_t len = 0;
+    uint64_t serial = 0;
+    uint32_t count = 0;
+    Kind kind = Kind::none;
+    bool busy = false;  // a thread is at work on it without the lock
+    // Records that may be forgotten, in order of age.
+    Registration *older = nullptr;
+    Registration *newer = nullptr;
+  };
+  using Map = std::map<uint64_t, Registration>;
+
+  template <class Visit>
+  void each(const SegmentTree &tree, const Extent &range, Visit visit) const;
+  void wait(std::unique_lock<std::mutex> &lock);
+  void wake() noexcept;
+  void add_gaps(const Extent &range, uint64_t limit);
+  void drop(uint64_t start) noexcept;
+  bool next_unpinned_locked(const Extent &range, Extent &out) const noexcept;
+  void explain_not_found(uint64_t base, Report &report) const;
+  void unreference(const Extent &range) noexcept;
+  void keep_record(Registration &r, uint64_t len, Kind kind);
+  void forget(Map::iterator it) noexcept;
+  void link(Registration &r) noexcept;
+  void unlink(Registration &r) noexcept;
+  void forget_bytes(const Registration &r) noexcept;
+  void cover(const Registration &r) noexcept;
+  void uncover(const Extent &range) noexcept;
+
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  unsigned waiting_ = 0;
+  Map registrations_;
+  uint64_t serial_ = 0;
+  uint32_t segment_serial_ = 0;
+  SegmentTree segments_;  // pinned by us, or about to be
+  SegmentTree foreign_;   // said to be pinned by others
+  Registration *oldest_ = nullptr;
+  Registration *newest_ = nullptr;
+  size_t records_ = 0;
+};
+
+}  // namespace hp

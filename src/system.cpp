@@ -1,0 +1,179 @@
+#include "system.h"
+
+#include <fcntl.h>
+#include <glob.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+namespace hp {
+
+namespace {
+
+// Reads a file line by line without the heap. Longer lines are cut.
+class Lines {
+public:
+  explicit Lines(const char *path) noexcept : fd_(open(path, O_RDONLY | O_CLOEXEC)) {}
+  ~Lines() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Lines(const Lines &) = delete;
+  Lines &operator=(const Lines &) = delete;
+
+  const char *next() noexcept {
+    if (fd_ < 0) return nullptr;
+    size_t n = 0;
+    for (;;) {
+      if (at_ == end_) {
+        const ssize_t got = read(fd_, buffer_, sizeof(buffer_));
+        if (got <= 0) break;
+        at_ = 0;
+        end_ = static_cast<size_t>(got);
+      }
+      const char c = buffer_[at_++];
+      if (c == '\n') {
+        line_[n] = 0;
+        return line_;
+      }
+      if (n + 1 < sizeof(line_)) line_[n++] = c;
+    }
+    line_[n] = 0;
+    return n ? line_ : nullptr;
+  }
+
+private:
+  int fd_;
+  size_t at_ = 0;
+  size_t end_ = 0;
+  char buffer_[4096];
+  char line_[512];
+};
+
+bool starts_with(const char *text, const char *prefix) noexcept {
+  return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
+}
+
+uint64_t number_in(const char *path, uint64_t otherwise) noexcept {
+  Lines lines(path);
+  const char *line = lines.next();
+  if (!line || *line < '0' || *line > '9') return otherwise;  // cgroups write "max"
+  return std::strtoull(line, nullptr, 10);
+}
+
+// The smallest limit on the way from this process's own cgroup up to the root.
+uint64_t limit_up(const char *mount, const char *group, const char *file) noexcept {
+  uint64_t limit = UINT64_MAX;
+  char path[PATH_MAX];
+  char at[512];
+  std::snprintf(at, sizeof(at), "%s", group);
+  for (;;) {
+    std::snprintf(path, sizeof(path), "%s%s/%s", mount, std::strcmp(at, "/") == 0 ? "" : at, file);
+    limit = std::min(limit, number_in(path, UINT64_MAX));
+    char *slash = std::strrchr(at, '/');
+    if (!slash) return limit;
+    *slash = 0;
+  }
+}
+
+uint64_t cgroup_limit() noexcept {
+  uint64_t limit = UINT64_MAX;
+  Lines lines("/proc/self/cgroup");
+  while (const char *line = lines.next()) {
+    const char *controllers = std::strchr(line, ':');
+    const char *group = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+    if (!group) continue;
+    if (group == controllers + 1)
+      limit = std::min(limit, limit_up("/sys/fs/cgroup", group + 1, "memory.max"));
+    else if (std::strstr(controllers, "memory"))
+      limit = std::min(limit, limit_up("/sys/fs/cgroup/memory", group + 1, "memory.limit_in_bytes"));
+  }
+  return limit;
+}
+
+}  // namespace
+
+uint64_t page_size() noexcept {
+  static const auto size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  return size;
+}
+
+KernelVersion kernel_version() noexcept {
+  KernelVersion v;
+  utsname u;
+  if (uname(&u) != 0 || std::sscanf(u.release, "%u.%u", &v.major, &v.minor) != 2) v = {};
+  return v;
+}
+
+uint64_t kernel_pin_limit(KernelVersion kernel) noexcept {
+  return kernel.major == 6 && kernel.minor >= 11 && kernel.minor <= 13 ? uint64_t{1} << 30 : 0;
+}
+
+bool any_exists(std::span<const char *const> paths) noexcept {
+  for (const char *path : paths) {
+    if (path[std::strlen(path) - 1] != '*') {
+      if (access(path, F_OK) == 0) return true;
+      continue;
+    }
+    glob_t found;
+    const bool any = glob(path, GLOB_NOSORT, nullptr, &found) == 0;
+    if (any) globfree(&found);
+    if (any) return true;
+  }
+  return false;
+}
+
+bool running_under_wsl() noexcept {
+  utsname u;
+  if (uname(&u) == 0 && (std::strstr(u.release, "microsoft") || std::strstr(u.release, "Microsoft"))) return true;
+  return access("/dev/dxg", F_OK) == 0;
+}
+
+Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
+  Mapping m{true, true, true, false, false};
+  uint64_t at = start;
+  Lines lines("/proc/self/maps");
+  while (at < end) {
+    const char *line = lines.next();
+    unsigned long long from = 0;
+    unsigned long long to = 0;
+    unsigned major = 0;
+    unsigned minor = 0;
+    char mode[5] = "";
+    if (!line) break;
+    int path = 0;
+    if (std::sscanf(line, "%llx-%llx %4s %*s %x:%x %*s %n", &from, &to, mode, &major, &minor, &path) < 5 || to <= at) continue;
+    if (from > at) break;
+    if (mode[0] != 'r') m.readable = false;
+    if (mode[1] != 'w') m.writable = false;
+    const char *name = path ? line + path : "";
+    const bool memory = starts_with(name, "/dev/shm/") || starts_with(name, "/memfd:") || starts_with(name, "/SYSV") ||
+                        starts_with(name, "/dev/zero") || starts_with(name, "/anon_hugepage");
+    if (*name == '/' && starts_with(name, "/dev/") && !memory)
+      m.device = true;
+    else if (*name == '/' && !memory)
+      m.file = true;
+    at = to;
+  }
+  if (at < end) m = {};
+  return m;
+}
+
+uint64_t usable_memory() noexcept {
+  uint64_t total = UINT64_MAX;
+  Lines lines("/proc/meminfo");
+  while (const char *line = lines.next()) {
+    unsigned long long kib = 0;
+    if (std::sscanf(line, "MemTotal: %llu kB", &kib) == 1) {
+      total = uint64_t{kib} << 10;
+      break;
+    }
+  }
+  return std::min(total, cgroup_limit());
+}
+
+}  // namespace hp

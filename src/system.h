@@ -1,0 +1,39 @@
+// What the operating system tells of this machine and this process.
+#pragma once
+#include <cstdint>
+#include <span>
+
+#include "error.h"
+
+namespace hp {
+
+uint64_t page_size() noexcept;
+
+struct KernelVersion {
+  unsigned major = 0;
+  unsigned minor = 0;
+};
+KernelVersion kernel_version() noexcept;
+
+// Bytes that one pin may have on this kernel, 0 for no known limit: 6.11 to 6.13 refuse 2 GiB and more.
+uint64_t kernel_pin_limit(KernelVersion kernel) noexcept;
+
+// Is one of these files there? "*" at the end stands for any suffix.
+bool any_exists(std::span<const char *const> paths) noexcept;
+
+bool running_under_wsl() noexcept;
+
+// How a range of this process is mapped.
+struct Mapping {
+  bool mapped = false;    // all of it
+  bool readable = false;  // all of it
+  bool writable = false;  // all of it
+  bool file = false;      // some of it is a file on a filesystem, not anonymous or shared memory
+  bool device = false;    // some of it is memory of a device (PFN or I/O mapping)
+};
+Mapping mapping_of(uint64_t start, uint64_t end) noexcept;
+
+// Bytes of memory that this process may use: the machine's, or the limit of its cgroup if that is lower.
+uint64_t usable_memory() noexcept;
+
+}  // namespace hp
