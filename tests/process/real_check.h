@@ -27,9 +27,11 @@
 
 namespace real {
 
+// Where failures are told: stderr, also while a test has put something else in its place.
+inline int failures = STDERR_FILENO;
+
 [[noreturn]] inline void fail(const char *file, int line, const char *what, const std::string &why) {
-  std::fflush(stdout);
-  std::fprintf(stderr, "%s:%d: %s %s\n", file, line, what, why.c_str());
+  dprintf(failures, "%s:%d: %s %s\n", file, line, what, why.c_str());
   std::_Exit(1);
 }
 

@@ -5,6 +5,7 @@
 
 #include <hostpin.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <random>
@@ -38,20 +39,34 @@ inline bool contains(std::string_view text, std::string_view part) { return text
 // Sends stderr into memory and gives what has come so far.
 class CapturedStderr {
  public:
-  CapturedStderr() { CHECK(dup2(file, STDERR_FILENO) == STDERR_FILENO); }
-  ~CapturedStderr() { dup2(before, STDERR_FILENO), close(before), close(file); }
+  CapturedStderr() {
+    failures = dup(STDERR_FILENO);
+    CHECK(dup2(file_, STDERR_FILENO) == STDERR_FILENO);
+  }
+  ~CapturedStderr() {
+    dup2(failures, STDERR_FILENO);
+    close(failures);
+    close(file_);
+    failures = STDERR_FILENO;
+  }
   CapturedStderr(const CapturedStderr &) = delete;
   CapturedStderr &operator=(const CapturedStderr &) = delete;
 
   std::string text() const {
-    std::string all(static_cast<std::size_t>(lseek(file, 0, SEEK_END)), '\0');
-    CHECK(pread(file, all.data(), all.size(), 0) == static_cast<ssize_t>(all.size()));
+    std::string all(static_cast<std::size_t>(lseek(file_, 0, SEEK_END)), '\0');
+    CHECK(pread(file_, all.data(), all.size(), 0) == static_cast<ssize_t>(all.size()));
     return all;
   }
 
+  // The log lines so far: each ends in a newline, and a library that has one thing to say says it on one.
+  long lines() const {
+    const std::string all = text();
+    CHECK(all.empty() || all.back() == '\n');
+    return std::count(all.begin(), all.end(), '\n');
+  }
+
  private:
-  int before = dup(STDERR_FILENO);
-  int file = memfd_create("stderr", MFD_CLOEXEC);
+  int file_ = memfd_create("stderr", MFD_CLOEXEC);
 };
 
 // Registers and ends ranges at random, many of which share pages, and asks the runtime each time: `pins(page)` is how

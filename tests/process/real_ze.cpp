@@ -53,8 +53,7 @@ void expect_pageable(std::string_view reason) {
   char *memory = real::map_memory(size);
   const real::CapturedStderr captured;
   for (int i = 0; i < 100; ++i) CHECK_EQUAL(hp_register(memory, size, 0), HP_PAGEABLE);
-  const std::string lines = captured.text();
-  CHECK_EQUAL(std::ranges::count(lines, '\n'), 1);
+  CHECK_EQUAL(captured.lines(), 1);
   CHECK_EQUAL(real::backend().backend, HP_BACKEND_NONE);
   if (!reason_names(reason))
     real::fail(__FILE__, __LINE__, reason.data(), std::string("is not in: ") + real::backend().level_zero_reason);
@@ -154,8 +153,7 @@ void refused_import() {
   CHECK(real::contains(hp_last_error(), "zexDriverImportExternalPointer"));
   CHECK(real::contains(hp_last_error(), "0x70000002"));
   CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
-  const std::string lines = captured.text();
-  CHECK_EQUAL(std::ranges::count(lines, '\n'), 1);
+  CHECK_EQUAL(captured.lines(), 1);
   driver.script("fail_import_above=0");
   CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
   CHECK(driver.covers(memory) != 0);
@@ -219,8 +217,8 @@ void both_roll_back() {
   CHECK_EQUAL(drivers.covering(memory), 0);
 }
 
-// The application imported a page of the range into Intel's driver by itself, so that one refuses.
-void intel_refuses() {
+// The application imported a page of the range into Intel's driver by itself, so that one would refuse.
+void foreign_import_in_intel() {
   const OwnDriver own;
   const Drivers drivers;
   char *memory = real::map_memory(size + page);
@@ -233,7 +231,7 @@ void intel_refuses() {
   });
   CHECK(intel != drivers.all().end());
   CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
-  CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_INVALID_SIZE);
+  CHECK(real::contains(hp_last_error(), "other code in this process"));
   CHECK_EQUAL(drivers.covering(memory), 0);
   CHECK_EQUAL(own.count("live"), 0);
   CHECK_EQUAL(intel->remove(memory + size - page), ZE_RESULT_SUCCESS);
@@ -271,7 +269,7 @@ constexpr real::Case cases[] = {
     {"failed_release_is_stuck_until_it_works", failed_release_is_stuck_until_it_works},
     {"both_import", both_import},
     {"both_roll_back", both_roll_back},
-    {"intel_refuses", intel_refuses},
+    {"foreign_import_in_intel", foreign_import_in_intel},
     {"only_intel_imports", only_intel_imports},
 };
 
