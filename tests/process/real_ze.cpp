@@ -191,6 +191,75 @@ void failed_release_is_stuck_until_it_works() {
   CHECK_EQUAL(hp_query(memory, size, nullptr), HP_PAGEABLE);
 }
 
+// Our driver with the memmap extension.
+
+void memmap_maps_at_the_host_address() {
+  const OwnDriver driver;
+  char *memory = real::map_memory(2 * size);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(driver.count("memmap"), 1);
+  CHECK_EQUAL(driver.count("import"), 0);
+  CHECK((real::backend().capabilities & HP_CAP_HOST_ADDRESS) != 0);
+  CHECK_EQUAL(real::region(memory, size).host_address, 1);
+  void *device = nullptr;
+  CHECK_EQUAL(hp_device_pointer(memory + 100, &device), HP_OK);
+  CHECK(device == memory + 100);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(driver.count("memmap"), 0);
+}
+
+// The extension maps whole pages only; our driver ends the program if it is given less.
+void memmap_maps_whole_pages() {
+  const OwnDriver driver;
+  char *memory = real::map_memory(2 * page);
+  CHECK_EQUAL(hp_register(memory + 100, 1000, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(hp_register(memory + 2000, page, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(driver.count("memmap"), 2);
+  CHECK_EQUAL(hp_unregister(memory + 100), HP_OK);
+  CHECK_EQUAL(hp_unregister(memory + 2000), HP_OK);
+  CHECK_EQUAL(driver.count("memmap"), 0);
+}
+
+void memmap_is_opt_in() {
+  const OwnDriver driver;
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(driver.count("memmap_call"), 0);
+  CHECK_EQUAL(driver.count("live"), 1);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+}
+
+// The driver advertises it and yet gives memory of its own: that is given back, and the range is not called pinned.
+void memmap_that_gives_other_memory() {
+  const OwnDriver driver;
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
+  CHECK_EQUAL(driver.count("allocation"), 0);
+}
+
+// A range that zeMemFree leaves mapped must not be unmapped by the application, so it stays known as stuck.
+void memmap_that_keeps_a_freed_range() {
+  const OwnDriver driver;
+  char *memory = real::map_memory(size);
+  CHECK_EQUAL(hp_register(memory, size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(hp_unregister(memory), HP_E_STUCK);
+  CHECK(real::contains(hp_last_error(), "zeMemFree"));
+  CHECK_EQUAL(real::region(memory, size).stuck, 1);
+}
+
+void refused_memmap() {
+  const OwnDriver driver;
+  char *memory = real::map_memory(4 * size);
+  driver.script("fail_memmap_call=3");
+  CHECK_EQUAL(hp_register(memory, 4 * size, HP_REGISTER_REQUIRED), HP_E_REFUSED);
+  CHECK_EQUAL(hp_last_native_error(), ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY);
+  CHECK_EQUAL(driver.count("memmap"), 0);
+  CHECK_EQUAL(hp_register(memory, 4 * size, HP_REGISTER_REQUIRED), HP_OK);
+  CHECK_EQUAL(driver.count("memmap"), 4);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(driver.count("memmap"), 0);
+}
+
 // Both drivers, whose handles the loader wraps.
 
 void both_import() {
@@ -267,6 +336,12 @@ constexpr real::Case cases[] = {
     {"refused_import", refused_import},
     {"refused_segment_rolls_back_the_others", refused_segment_rolls_back_the_others},
     {"failed_release_is_stuck_until_it_works", failed_release_is_stuck_until_it_works},
+    {"memmap_maps_at_the_host_address", memmap_maps_at_the_host_address},
+    {"memmap_maps_whole_pages", memmap_maps_whole_pages},
+    {"memmap_is_opt_in", memmap_is_opt_in},
+    {"memmap_that_gives_other_memory", memmap_that_gives_other_memory},
+    {"memmap_that_keeps_a_freed_range", memmap_that_keeps_a_freed_range},
+    {"refused_memmap", refused_memmap},
     {"both_import", both_import},
     {"both_roll_back", both_roll_back},
     {"foreign_import_in_intel", foreign_import_in_intel},

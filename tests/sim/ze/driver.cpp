@@ -51,10 +51,15 @@ constexpr sim::Setting keys[] = {
 };
 
 constexpr sim::Setting counts[] = {
-    {"init", &sim::counters.init},     {"lookup", &sim::counters.lookup},
-    {"import", &sim::counters.import}, {"release", &sim::counters.release},
-    {"live", &sim::counters.live},     {"context", &sim::counters.context},
-    {"memmap", &sim::counters.memmap}, {"memmap_call", &sim::counters.memmap_call},
+    {"init", &sim::counters.init},
+    {"lookup", &sim::counters.lookup},
+    {"import", &sim::counters.import},
+    {"release", &sim::counters.release},
+    {"live", &sim::counters.live},
+    {"context", &sim::counters.context},
+    {"memmap", &sim::counters.memmap},
+    {"memmap_call", &sim::counters.memmap_call},
+    {"allocation", &sim::counters.allocation},
 };
 
 // What the handles point to; only the addresses count.

@@ -31,7 +31,8 @@ extern "C" {
 void hostpin_ze_script(const char *text);
 
 // "init", "lookup", "import", "release" and "memmap_call" (zeMemAllocHost of existing pages): calls so far, refused
-// ones included. "live", "memmap" and "context": imports, mapped ranges and contexts now.
+// ones included. "live", "memmap", "allocation" and "context": imports, mapped ranges, other host allocations and
+// contexts now.
 uint64_t hostpin_ze_count(const char *what);
 
 // Whether a live import covers the byte at address.

@@ -76,11 +76,19 @@ ze_result_t destroy_context(ze_context_handle_t context) {
   return ZE_RESULT_SUCCESS;
 }
 
+using Entry = std::map<uintptr_t, Allocation>::value_type;
+
+// The allocation with the byte at address, kept ones too, or null.
+const Entry *allocation_with(uintptr_t address) {
+  const auto after = table().allocations.upper_bound(address);
+  if (after == table().allocations.begin()) return nullptr;
+  const Entry &before = *std::prev(after);
+  return address - before.first < before.second.size ? &before : nullptr;
+}
+
 bool overlaps_any(uintptr_t first, uint64_t size) {
-  auto &allocations = table().allocations;
-  const auto next = allocations.lower_bound(first);
-  if (next != allocations.end() && next->first - first < size) return true;
-  return next != allocations.begin() && first - std::prev(next)->first < std::prev(next)->second.size;
+  const auto next = table().allocations.lower_bound(first);
+  return allocation_with(first) != nullptr || (next != table().allocations.end() && next->first - first < size);
 }
 
 ze_result_t map_memory(const MemmapDescription &description, size_t size, void **pointer) {
@@ -121,6 +129,7 @@ ze_result_t allocate(ze_context_handle_t context, const ze_host_mem_alloc_desc_t
   *pointer = std::aligned_alloc(page, (size + page - 1) / page * page);
   if (*pointer == nullptr) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
   table().allocations[reinterpret_cast<uintptr_t>(*pointer)] = {size, false, false};
+  ++sim::counters.allocation;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -135,7 +144,10 @@ ze_result_t release(ze_context_handle_t context, void *pointer) {
     found->second.kept = true;
     return ZE_RESULT_SUCCESS;
   }
-  if (!found->second.mapped) std::free(pointer);
+  if (!found->second.mapped) {
+    --sim::counters.allocation;
+    std::free(pointer);
+  }
   table().allocations.erase(found);
   return ZE_RESULT_SUCCESS;
 }
@@ -144,12 +156,21 @@ ze_result_t describe(ze_context_handle_t context, const void *pointer, ze_memory
                      ze_device_handle_t *device) {
   check_context(context);
   const std::lock_guard lock(table().mutex);
-  const auto address = reinterpret_cast<uintptr_t>(pointer);
-  const bool known = overlaps_any(address, 1);
+  const bool known = allocation_with(reinterpret_cast<uintptr_t>(pointer)) != nullptr;
   properties->type = known ? ZE_MEMORY_TYPE_HOST : ZE_MEMORY_TYPE_UNKNOWN;
   properties->id = 0;
   properties->pageSize = known ? page : 0;
   if (device != nullptr) *device = nullptr;
+  return ZE_RESULT_SUCCESS;
+}
+
+ze_result_t find_range(ze_context_handle_t context, const void *pointer, void **base, size_t *size) {
+  check_context(context);
+  const std::lock_guard lock(table().mutex);
+  const Entry *entry = allocation_with(reinterpret_cast<uintptr_t>(pointer));
+  if (entry == nullptr) return ZE_RESULT_ERROR_UNKNOWN; // as Intel's driver 22.43
+  if (base != nullptr) *base = reinterpret_cast<void *>(entry->first);
+  if (size != nullptr) *size = entry->second.size;
   return ZE_RESULT_SUCCESS;
 }
 
@@ -166,6 +187,7 @@ void fill_memory_table(ze_mem_dditable_t &table) {
   table.pfnAllocHost = allocate;
   table.pfnFree = release;
   table.pfnGetAllocProperties = describe;
+  table.pfnGetAddressRange = find_range;
 }
 
 ze_result_t list_extensions(ze_driver_handle_t driver, uint32_t *count, ze_driver_extension_properties_t *extensions) {

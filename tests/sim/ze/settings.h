@@ -41,6 +41,7 @@ struct ZeCounters {
   std::atomic<std::uint64_t> context;
   std::atomic<std::uint64_t> memmap;
   std::atomic<std::uint64_t> memmap_call;
+  std::atomic<std::uint64_t> allocation;
 };
 
 extern ZeSettings settings;
