@@ -9,8 +9,8 @@ namespace sim {
 namespace {
 
 struct Names {
-  int code;
-  const char *cudart, *cuda, *hip, *text;
+    int code;
+    const char *cudart, *cuda, *hip, *text;
 };
 
 constexpr Names names[] = {
@@ -47,26 +47,26 @@ constexpr Names names[] = {
 };
 
 const Names *find(int code) {
-  auto found = std::ranges::find(names, code, &Names::code);
-  return found == std::end(names) ? nullptr : found;
+    auto found = std::ranges::find(names, code, &Names::code);
+    return found == std::end(names) ? nullptr : found;
 }
 
-}  // namespace
+} // namespace
 
 const char *code_name(Vendor vendor, int code) {
-  const Names *found = find(code);
-  if (!found) return nullptr;
-  return vendor == Vendor::cuda ? found->cudart : found->hip;
+    const Names *found = find(code);
+    if (!found) return nullptr;
+    return vendor == Vendor::cuda ? found->cudart : found->hip;
 }
 
 const char *driver_code_name(int code) {
-  const Names *found = find(code);
-  return found ? found->cuda : nullptr;
+    const Names *found = find(code);
+    return found ? found->cuda : nullptr;
 }
 
 const char *code_text(int code) {
-  const Names *found = find(code);
-  return found ? found->text : nullptr;
+    const Names *found = find(code);
+    return found ? found->text : nullptr;
 }
 
-}  // namespace sim
+} // namespace sim

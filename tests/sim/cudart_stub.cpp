@@ -2,8 +2,8 @@
 // Whoever takes it for one is stopped at the first call.
 #include "driver.h"
 
-#define STUB(name) \
-  extern "C" __attribute__((visibility("default"))) int name() { sim::punish(#name, "libcudart_stub.so is not a runtime"); }
+#define STUB(name)                                                                                                               \
+    extern "C" __attribute__((visibility("default"))) int name() { sim::punish(#name, "libcudart_stub.so is not a runtime"); }
 
 STUB(cudaHostRegister)
 STUB(cudaHostUnregister)

@@ -6,7 +6,7 @@
  * driver in libhostpin-sim.so.0, which this header controls: link with it (pkg-config hostpin-sim), or steer it by the
  * environment variable HOSTPIN_SIM alone.
  *
- * Calls may be made from any thread. Strings returned stay valid until hps_reset(). Addresses are never dereferenced, except
+ * Calls may be made from any thread. Strings returned stay valid for ever. Addresses are never dereferenced, except
  * by the simulated copy functions (cudaMemcpy and its kin), so a huge PROT_NONE reservation can be "pinned" at no cost.
  *
  * Where the real runtime would kill the process or corrupt it, the simulation prints one line on stderr and calls abort():
@@ -39,6 +39,7 @@ extern "C" {
  *   driver_version=N        answer of the driver's version query (13000); a newer major runtime then answers 35
  *   load_driver=1           a cudart loads libcuda.so.1 when it initialises, as the real one does, and answers 35 without it
  *   lost=CODE               the device is lost: CODE from every call and never cleared (700, 719, ...)
+ *   sticky=1                reading a last error does not clear it
  *   attribute=NR:VALUE[:DEVICE]   a device attribute, by CUDA's number (for HIP too), of one or all devices
  *   device_offset=SIZE      device pointer of host memory = host pointer + SIZE; attribute 91 is then 0
  *
@@ -61,7 +62,7 @@ extern "C" {
  *   fork=abort|CODE         a call in a forked child (abort)
  *   exit=abort|CODE         a call after the runtime was torn down by exit (abort)
  *   trace=1                 keep every call for hps_trace()
- *   log=FILE                append a line for every call: pid, thread, function, address, length, flags, code
+ *   log=FILE                append a line for every call: pid, thread, function, address, length, flags, code, file of the runtime
  */
 
 /* Applies `text` on top of what holds. 0, or -1 with a line on stderr and nothing applied. */
@@ -77,6 +78,7 @@ HPS_API uint64_t hps_calls(const char *what);
 
 typedef struct hps_call {
   const char *function;
+  const char *runtime; /* file */
   const void *ptr; /* first address argument, or NULL */
   size_t length;
   int64_t thread; /* gettid() */

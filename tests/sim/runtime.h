@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdlib>
-#include <utility>
 
 #include "driver.h"
 
@@ -16,33 +15,33 @@
 namespace {
 
 sim::ErrorSlot &error_slot() {
-  static thread_local sim::ErrorSlot slot{};
-  uint64_t now = sim::generation();
-  if (slot.generation != now) slot = {now, 0, 0};
-  return slot;
+    static thread_local sim::ErrorSlot slot{};
+    uint64_t now = sim::generation();
+    if (slot.generation != now) slot = {now, 0, 0};
+    return slot;
 }
 
 constinit sim::Runtime runtime{sim::Vendor::SIM_VENDOR, SIM_MAJOR, SIM_VERSION, SIM_INIT, error_slot, nullptr, false};
 
 // The real ones tear down through handlers that they register while they are loaded: exit() runs these early.
 [[gnu::constructor]] void load() {
-  sim::attach(runtime);
-  auto unload = [] { sim::detach(runtime); };
-  std::atexit(unload);
-  std::at_quick_exit(unload);
+    sim::attach(runtime);
+    auto unload = [] { sim::detach(runtime); };
+    std::atexit(unload);
+    std::at_quick_exit(unload);
 }
 
 // One exported call: `body` runs unless the script has another answer, `record` keeps the code as the last error.
-template <class Body, class Record>
-int course(const char *name, const sim::Arguments &arguments, Body body, Record record) {
-  static sim::Function &function = sim::function(name);  // one per call site: Body is a type of its own
-  int code = sim::enter(runtime, function, arguments);
-  if (code == sim::success) code = body();
-  record(code);
-  sim::leave(function, arguments, code);
-  return code;
+template <class Body, class Record> int course(const char *name, const sim::Arguments &arguments, Body body, Record record) {
+    static sim::Function &function = sim::function(name); // one per call site: Body is a type of its own
+    sim::Call call(runtime, function, arguments);
+    int code = call.scripted();
+    if (code == sim::success) code = body();
+    record(code);
+    call.answered(code);
+    return code;
 }
 
 constexpr auto unrecorded = [](int) {};
 
-}  // namespace
+} // namespace
