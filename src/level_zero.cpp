@@ -529,17 +529,18 @@ Outcome release(const Debt &debt) noexcept {
   return told;
 }
 
-// An import whose last byte is not found has another's import inside it, which the driver did not see.
-bool hidden(const Driver &driver, uint64_t start, uint64_t end) noexcept {
-  uint64_t base = 0;
-  const Known last = driver.context ? Known::cannot_tell : known(driver, end - 1, base);
-  return last == Known::no || (last == Known::yes && base != start);
-}
+// Whether an import that the driver says it made begins and ends where it should. Somebody else's may lie around it, and
+// then nothing was recorded and nothing is ours to release; or inside it, and then the bytes behind that one are lost.
+enum class Made : uint8_t { whole, broken, nothing };
 
-// False where the driver answered success for a range that lies in somebody's import and recorded nothing.
-bool recorded(const Driver &driver, uint64_t start) noexcept {
+Made made(const Driver &driver, uint64_t start, uint64_t end) noexcept {
   uint64_t base = 0;
-  return known(driver, start, base) != Known::yes || base == start;
+  const auto is_ours = [&](uint64_t address) {
+    const Known k = known(driver, address, base);
+    return k == Known::cannot_tell || (k == Known::yes && base == start);
+  };
+  if (driver.context || is_ours(end - 1)) return Made::whole;
+  return is_ours(start) ? Made::broken : Made::nothing;
 }
 
 Outcome pin_in(const Driver &driver, uint64_t start, uint64_t len, uint32_t flags) noexcept {
@@ -570,8 +571,9 @@ Outcome pin(uint64_t start, uint64_t len, uint32_t flags, Pinned &out) {
     const Driver &driver = g.drivers[i];
     Outcome o = pin_in(driver, start, len, flags);
     if (o.failure == Failure::none) {
-      if (recorded(driver, start)) done |= uint32_t{1} << i;
-      if (!hidden(driver, start, end)) continue;
+      const Made m = made(driver, start, end);
+      if (m != Made::nothing) done |= uint32_t{1} << i;
+      if (m == Made::whole) continue;
       o = {Failure::foreign_part, 0, kBaseAddress};
     }
     roll_back(done, start, end);
