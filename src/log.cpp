@@ -1,10 +1,12 @@
 #include "log.h"
 
 #include <hostpin.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstdarg>
 #include <cstdio>
 #include <new>
@@ -43,6 +45,24 @@ const char *level_name(int32_t level) noexcept {
   }
 }
 
+// One write, so that lines of several threads and processes do not mix. A closed stderr is nobody's error: the signal that
+// a pipe without a reader raises is taken back, unless one was pending before.
+void write_to_stderr(const char *line, size_t length) noexcept {
+  sigset_t pipe;
+  sigset_t before;
+  sigset_t pending;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, &before);
+  sigpending(&pending);
+  ssize_t written;
+  do written = write(STDERR_FILENO, line, length);
+  while (written < 0 && errno == EINTR);
+  const timespec now{};
+  if (written < 0 && errno == EPIPE && !sigismember(&pending, SIGPIPE)) sigtimedwait(&pipe, nullptr, &now);
+  pthread_sigmask(SIG_SETMASK, &before, nullptr);
+}
+
 }  // namespace
 
 void set_log_level(int32_t level) noexcept { g_level.store(level); }
@@ -68,10 +88,9 @@ void log_line(int32_t level, const char *format, ...) noexcept {
   for (char *c = line; *c; ++c)
     if (*c == '\n' || *c == '\r') *c = ' ';
   if (sink) return sink->fn(level, line, sink->user);
-  // One write, so that lines of several threads and processes do not mix. A closed stderr is nobody's error.
   size_t length = std::min(static_cast<size_t>(prefix + n), sizeof(line) - 2);
   line[length++] = '\n';
-  [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line, length);
+  write_to_stderr(line, length);
 }
 
 bool first_time(const char *cause, int64_t detail) noexcept {
