@@ -1,6 +1,9 @@
 #include "real_spy.h"
 
 #include <dlfcn.h>
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <atomic>
 #include <cstdio>
@@ -53,12 +56,6 @@ template <std::size_t... I> constexpr std::array<Function *, sizeof...(I)> make_
 
 constexpr auto thunks = make_thunks(std::make_index_sequence<most_functions>());
 
-bool is_hostpin(const void *code) {
-  Dl_info info{};
-  return dladdr(code, &info) != 0 && info.dli_fname != nullptr &&
-         std::strstr(info.dli_fname, "libhostpin.so") != nullptr;
-}
-
 void *spy_on(const char *name, void *address) {
   Table &all = table();
   const std::lock_guard lock(all.mutex);
@@ -71,16 +68,66 @@ void *spy_on(const char *name, void *address) {
   return reinterpret_cast<void *>(thunks[all.used++]);
 }
 
-using Lookup = void *(void *, const char *);
+void *spying_dlsym(void *handle, const char *name) {
+  void *const address = dlsym(handle, name);
+  return address == nullptr ? nullptr : spy_on(name, address);
+}
 
-Lookup *libc_lookup() {
-#if defined(__aarch64__)
-  constexpr const char *oldest = "GLIBC_2.17";
-#else
-  constexpr const char *oldest = "GLIBC_2.2.5";
-#endif
-  static Lookup *const found = reinterpret_cast<Lookup *>(dlvsym(RTLD_NEXT, "dlsym", oldest));
-  return found;
+// Puts `to` into each slot of the library that the dynamic loader filled for the symbol. A definition of dlsym in this
+// program would do so too, but for everybody, and would break what others find with RTLD_NEXT, the sanitizers first.
+class Slots {
+ public:
+  explicit Slots(const link_map &library) : base_(library.l_addr) {
+    for (const ElfW(Dyn) *entry = library.l_ld; entry->d_tag != DT_NULL; ++entry) read(*entry);
+  }
+
+  int redirect(std::string_view symbol, void *to) const {
+    return redirect(relocations_, relocations_bytes_, symbol, to) + redirect(calls_, calls_bytes_, symbol, to);
+  }
+
+ private:
+  void read(const ElfW(Dyn) & entry) {
+    switch (entry.d_tag) {
+      case DT_SYMTAB: symbols_ = reinterpret_cast<const ElfW(Sym) *>(entry.d_un.d_ptr); break;
+      case DT_STRTAB: names_ = reinterpret_cast<const char *>(entry.d_un.d_ptr); break;
+      case DT_RELA: relocations_ = reinterpret_cast<const ElfW(Rela) *>(entry.d_un.d_ptr); break;
+      case DT_RELASZ: relocations_bytes_ = entry.d_un.d_val; break;
+      case DT_JMPREL: calls_ = reinterpret_cast<const ElfW(Rela) *>(entry.d_un.d_ptr); break;
+      case DT_PLTRELSZ: calls_bytes_ = entry.d_un.d_val; break;
+      default: break;
+    }
+  }
+
+  int redirect(const ElfW(Rela) * first, std::size_t bytes, std::string_view symbol, void *to) const {
+    int slots = 0;
+    for (const ElfW(Rela) *one = first; one < first + bytes / sizeof *one; ++one) {
+      if (symbol != names_ + symbols_[ELF64_R_SYM(one->r_info)].st_name) continue;
+      write(base_ + one->r_offset, to);
+      ++slots;
+    }
+    return slots;
+  }
+
+  // The loader may have made the slot read-only.
+  static void write(ElfW(Addr) slot, void *to) {
+    const auto page = static_cast<ElfW(Addr)>(sysconf(_SC_PAGESIZE));
+    if (mprotect(reinterpret_cast<void *>(slot / page * page), page, PROT_READ | PROT_WRITE) != 0) std::abort();
+    std::memcpy(reinterpret_cast<void *>(slot), &to, sizeof to);
+  }
+
+  ElfW(Addr) base_;
+  const ElfW(Sym) *symbols_ = nullptr;
+  const char *names_ = nullptr;
+  const ElfW(Rela) *relocations_ = nullptr, *calls_ = nullptr;
+  std::size_t relocations_bytes_ = 0, calls_bytes_ = 0;
+};
+
+// Before main, and so before the library looks anything up.
+[[gnu::constructor]] void begin() {
+  void *const library = dlopen("libhostpin.so.1", RTLD_NOW | RTLD_NOLOAD);
+  link_map *map = nullptr;
+  if (library == nullptr || dlinfo(library, RTLD_DI_LINKMAP, &map) != 0) std::abort();
+  if (Slots(*map).redirect("dlsym", reinterpret_cast<void *>(spying_dlsym)) == 0) std::abort();
 }
 
 Spied *find(std::string_view name) {
@@ -92,11 +139,6 @@ Spied *find(std::string_view name) {
 }
 
 } // namespace
-
-extern "C" __attribute__((visibility("default"))) void *dlsym(void *handle, const char *name) noexcept {
-  void *const address = libc_lookup()(handle, name);
-  return address != nullptr && is_hostpin(__builtin_return_address(0)) ? spy_on(name, address) : address;
-}
 
 namespace spy {
 

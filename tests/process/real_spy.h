@@ -1,6 +1,5 @@
-// Counts what libhostpin calls in the vendors' real libraries. The program's own dlsym, which comes before libc's in
-// the order of look-up, gives libhostpin a counting thunk for each function it asks for; everybody else gets what libc
-// says.
+// Counts what libhostpin calls in the vendors' real libraries: where it asks dlsym for a function, it gets a counting
+// thunk in front of it.
 #pragma once
 
 #include <array>
