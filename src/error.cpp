@@ -4,6 +4,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdarg>
 #include <cstdio>
 #include <new>
@@ -22,34 +23,35 @@ Text &Text::add(const char *format, ...) noexcept {
 namespace {
 
 // A key of pthread and not thread_local: a thread-local buffer of a library that was opened late is allocated by the
-// loader, which ends the process when it cannot.
-struct Key {
-  pthread_key_t key;
-  bool made;
-};
-
-const Key &record_key() noexcept {
-  static const Key key = [] {
-    Key k{};
-    k.made = pthread_key_create(&k.key, [](void *record) { delete static_cast<Report *>(record); }) == 0;
-    return k;
-  }();
-  return key;
+// loader, which ends the process when it cannot. Made without a lock, which a fork could leave taken: who comes second
+// throws away what it made.
+bool record_key(pthread_key_t &key) noexcept {
+  static constinit std::atomic<uint64_t> made{0};  // the key + 1
+  uint64_t known = made.load(std::memory_order_acquire);
+  if (!known) {
+    if (pthread_key_create(&key, [](void *record) { delete static_cast<Report *>(record); }) != 0) return false;
+    if (made.compare_exchange_strong(known, uint64_t{key} + 1)) return true;
+    pthread_key_delete(key);
+  }
+  key = static_cast<pthread_key_t>(known - 1);
+  return true;
 }
 
 Report *record() noexcept {
-  return record_key().made ? static_cast<Report *>(pthread_getspecific(record_key().key)) : nullptr;
+  pthread_key_t key;
+  return record_key(key) ? static_cast<Report *>(pthread_getspecific(key)) : nullptr;
 }
 
 }  // namespace
 
 void remember(int32_t status, const Report &report) noexcept {
-  if (!record_key().made) return;
+  pthread_key_t key;
+  if (!record_key(key)) return;
   Report *r = record();
   if (!r) {
     r = new (std::nothrow) Report;
     if (!r) return;
-    if (pthread_setspecific(record_key().key, r) != 0) {
+    if (pthread_setspecific(key, r) != 0) {
       delete r;
       return;
     }

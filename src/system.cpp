@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -98,7 +99,9 @@ uint64_t cgroup_limit() noexcept {
 }  // namespace
 
 uint64_t page_size() noexcept {
-  static const auto size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  static constinit std::atomic<uint64_t> known{0};  // no guard, which a fork could leave taken
+  uint64_t size = known.load(std::memory_order_relaxed);
+  if (!size) known.store(size = static_cast<uint64_t>(sysconf(_SC_PAGESIZE)), std::memory_order_relaxed);
   return size;
 }
 
