@@ -23,13 +23,14 @@ sim::ErrorSlot &error_slot() {
 
 constinit sim::Runtime runtime{sim::Vendor::SIM_VENDOR, SIM_MAJOR, SIM_VERSION, SIM_INIT, error_slot, nullptr, false};
 
-// The real ones tear down through handlers that they register while they are loaded: exit() runs these early.
-[[gnu::constructor]] void load() {
-    sim::attach(runtime);
-    auto unload = [] { sim::detach(runtime); };
-    std::atexit(unload);
-    std::at_quick_exit(unload);
-}
+// As in the real ones, a static object's destructor is the teardown: exit() runs it early, before those of the program.
+struct Presence {
+    Presence() {
+        sim::attach(runtime);
+        std::at_quick_exit([] { sim::detach(runtime); });
+    }
+    ~Presence() { sim::detach(runtime); }
+} presence;
 
 // One exported call: `body` runs unless the script has another answer, `record` keeps the code as the last error.
 template <class Body, class Record> int course(const char *name, const sim::Arguments &arguments, Body body, Record record) {

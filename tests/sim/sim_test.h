@@ -11,14 +11,7 @@
 #include <string>
 #include <utility>
 
-#if __has_include("catch.h")
 #include "catch.h"
-#elif __has_include(<catch2/catch_all.hpp>)
-#include <catch2/catch_all.hpp>
-#else
-#include <catch2/catch.hpp>
-#endif
-
 #include "hostpin-sim.h"
 
 constexpr size_t page = 4096;

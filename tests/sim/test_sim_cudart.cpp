@@ -296,6 +296,7 @@ TEST_CASE_METHOD(Cudart, "pointer attributes tell registered, unregistered and d
 
     ask(memory.at(mib / 2));
     CHECK(attributes.type == 0);
+    CHECK(attributes.device == -2);
     CHECK(attributes.device_pointer == nullptr);
 
     void *device = nullptr;

@@ -82,6 +82,8 @@ TEST_CASE_METHOD(Hip, "HIP 7 refuses a base that lies in a registration, but not
     CHECK(add(v7, 8 * page, page) == 0);
     CHECK(add(v7, 0, 16 * page) == 0);
     CHECK(hps_live_registrations() == 3);
+    CHECK(add(v7, 20 * page, 100) == 0);
+    CHECK(add(v7, 20 * page + 100, 100) == 0); // another buffer in the same page
 }
 
 TEST_CASE_METHOD(Hip, "hip_overlap makes any version old or new") {
