@@ -125,8 +125,8 @@ struct Case {
   std::string libraries = {};  // LD_LIBRARY_PATH, which the loader reads before main
 };
 
-// With the name of a case runs that; without arguments runs all, each in a process of its own.
-inline int run_cases(int argc, char **argv, std::initializer_list<Case> cases) {
+// With the name of a case runs that; without arguments runs all so many times, each in a process of its own.
+inline int run_cases(int argc, char **argv, std::initializer_list<Case> cases, int times = 1) {
   if (argc == 2) {
     for (const Case &one : cases)
       if (one.name == argv[1]) return one.run(), 0;
@@ -137,10 +137,13 @@ inline int run_cases(int argc, char **argv, std::initializer_list<Case> cases) {
   for (const Case &one : cases) {
     std::vector<std::string> variables;
     if (!one.libraries.empty()) variables.push_back("LD_LIBRARY_PATH=" + one.libraries);
-    const Outcome outcome = run_again(one.name.data(), variables);
-    if (outcome.returned(0) && outcome.output.empty()) continue;
-    ++failed;
-    dprintf(STDERR_FILENO, "%s: %s\n", one.name.data(), describe(outcome).c_str());
+    for (int i = 0; i < times; ++i) {
+      const Outcome outcome = run_again(one.name.data(), variables);
+      if (outcome.returned(0) && outcome.output.empty()) continue;
+      ++failed;
+      dprintf(STDERR_FILENO, "%s: %s\n", one.name.data(), describe(outcome).c_str());
+      break;
+    }
   }
   dprintf(STDOUT_FILENO, "%zu cases, %d failed\n", cases.size(), failed);
   return failed == 0 ? 0 : 1;
