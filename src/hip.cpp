@@ -97,6 +97,8 @@ Outcome pin(uint64_t start, uint64_t len, uint32_t flags, Pinned &out) {
   const RelaxedCapture relaxed(g_api, errors);
   void *const ptr = reinterpret_cast<void *>(start);
   const int code = errors.check(g_api.host_register(ptr, len, native_flags(flags)));
+  // If it were all of it, it would have been seen above.
+  if (code == cuda::kHostMemoryAlreadyRegistered) return {Failure::foreign_part, code, g_api.register_name};
   if (code != 0) return {classify(code), code, g_api.register_name};
   void *device = nullptr;
   if (errors.check(g_api.host_get_device_pointer(&device, ptr, 0)) == 0) out.device = reinterpret_cast<uint64_t>(device);
