@@ -1,5 +1,7 @@
 #include "segment_tree.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <new>
 
@@ -12,234 +14,409 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 }  // namespace
 
 SegmentTree::~SegmentTree() {
-  for (auto &chunk : chunks_) delete[] chunk.load(kRelaxed);
+  if (nodes_) munmap(nodes_, mapped_);
 }
 
-// How many keys are <= addr, which is one more than the slot to follow. Without branches: they would be mispredicted.
-unsigned SegmentTree::rank(const Node &n, uint64_t addr) noexcept {
-  unsigned base = 0;
-  for (unsigned step = kFanout / 2; step; step /= 2)
-    base += n.key[base + step - 1].load(kAcquire) <= addr ? step : 0;
-  return base + (n.key[base].load(kAcquire) <= addr ? 1 : 0);
+// How many of the keys in one line are <= addr. All are compared: that is faster than a branch that is mispredicted.
+inline unsigned SegmentTree::rank(const Word *key, uint64_t addr) noexcept {
+  unsigned r = 0;
+#pragma GCC unroll 8
+  for (unsigned i = 0; i < kLine - 1; ++i) r += key[i].load(kAcquire) <= addr;
+  return r;
 }
 
-// One attempt of find(); false when a node was used again meanwhile. Every load acquires, and a node's new contents are
-// released after its new generation, so contents of a later life are always followed by the sight of its generation.
-bool SegmentTree::look(uint64_t addr, bool or_next, Segment &out, bool &found) const noexcept {
-  found = false;
-  uint64_t reference = root_.load(kAcquire);
-  uint64_t next = 0;  // the subtree right of the path, nearest first
-  while (reference) {
-    const Node &n = node(reference);
-    const auto generation = static_cast<uint32_t>(reference);
+inline unsigned SegmentTree::rank(const Inner &n, uint64_t addr) noexcept {
+  const unsigned r = rank(n.guide, addr) * kLine;
+  return r + rank(n.key + r, addr);
+}
+
+inline Segment SegmentTree::entry(const Leaf &n, unsigned i) noexcept {
+  return {n.key[i].load(kAcquire), n.value[i].end.load(kAcquire), n.value[i].meta.load(kAcquire),
+          n.value[i].device.load(kAcquire)};
+}
+
+// The values lie in lines that are seldom in the cache: this asks for them before it is known which one it will be.
+inline void SegmentTree::prefetch_values(const Leaf &n) noexcept {
+  for (unsigned i = 0; i < Leaf::kFanout; i += 3) __builtin_prefetch(&n.value[i]);
+}
+
+inline void SegmentTree::set_entry(Leaf &n, unsigned i, const Segment &s) noexcept {
+  n.key[i].store(s.start, kRelease);
+  n.value[i].end.store(s.end, kRelease);
+  n.value[i].meta.store(s.meta, kRelease);
+  n.value[i].device.store(s.device, kRelease);
+}
+
+// Every load acquires, and a node's new contents are released after its new reference, so that whoever has read of a
+// later life also sees that the node goes by another reference.
+bool SegmentTree::find_holding(uint64_t addr, Segment &out) const noexcept {
+  if (addr == UINT64_MAX) return false;  // what unused keys hold
+  for (;;) {
+    Reference reference = root_.load(kAcquire);
+    if (!reference) return false;
+    bool valid = true;
+    while (!is_leaf(reference) && valid) {
+      const Inner &n = node<Inner>(reference);
+      const Reference child = n.child[rank(n, addr)].load(kAcquire);
+      valid = n.self.load(kAcquire) == reference;
+      reference = child;
+    }
+    if (!valid) continue;
+    const Leaf &n = node<Leaf>(reference);
+    prefetch_values(n);
     const unsigned r = rank(n, addr);
-    const bool leaf = n.level.load(kAcquire) == 0;
-    const unsigned count = n.count.load(kAcquire);
-    const unsigned slot = r ? r - 1 : 0;
-    if (leaf) {
-      unsigned i = slot;
-      out.end = n.value[i].load(kAcquire);
-      if (or_next && (r == 0 || out.end <= addr)) out.end = n.value[i = r < kFanout ? r : slot].load(kAcquire);
-      out.start = n.key[i].load(kAcquire);
-      out.meta = n.meta[i].load(kAcquire);
-      out.device = n.device[i].load(kAcquire);
-      if (n.generation.load(kAcquire) != generation) return false;
-      found = i < count && out.end > addr && (or_next || out.start <= addr);
-      if (found || !or_next || !next) return true;
-      reference = next;  // the first entry of the next leaf; its keys are all above addr
+    out = entry(n, r - (r != 0));
+    if (n.self.load(kAcquire) == reference) return addr - out.start < out.end - out.start;
+  }
+}
+
+// One attempt of find_or_next(); false when a node was replaced meanwhile.
+bool SegmentTree::look(uint64_t addr, Segment &out, bool &found) const noexcept {
+  found = false;
+  Reference next = 0;  // the subtree right of the path, nearest first
+  for (Reference reference = root_.load(kAcquire); reference;) {
+    if (is_leaf(reference)) {
+      const Leaf &n = node<Leaf>(reference);
+      const unsigned r = rank(n, addr);
+      out = entry(n, r - (r != 0));
+      if (out.end <= addr && r < Leaf::kFanout) out = entry(n, r);
+      if (n.self.load(kAcquire) != reference) return false;
+      found = out.end > addr && out.start != UINT64_MAX;
+      if (found) return true;
+      reference = next;  // all its keys are above addr
       next = 0;
       continue;
     }
-    const uint64_t child = n.value[slot].load(kAcquire);
-    const uint64_t right = slot + 1 < count ? n.value[slot + 1].load(kAcquire) : 0;
-    if (n.generation.load(kAcquire) != generation) return false;
+    const Inner &n = node<Inner>(reference);
+    const unsigned slot = rank(n, addr);
+    const Reference child = n.child[slot].load(kAcquire);
+    const Reference right = slot + 1 < Inner::kFanout ? n.child[slot + 1].load(kAcquire) : 0;
+    if (n.self.load(kAcquire) != reference) return false;
     if (right) next = right;
     reference = child;
   }
   return true;
 }
 
-bool SegmentTree::find(uint64_t addr, Segment &out, bool or_next) const noexcept {
+bool SegmentTree::find_or_next(uint64_t addr, Segment &out) const noexcept {
+  if (addr == UINT64_MAX) return false;
   bool found;
-  while (!look(addr, or_next, out, found)) {
+  while (!look(addr, out, found)) {
   }
   return found;
 }
 
-// Makes sure that any one insert and after it any one erase find the nodes they need. An erase gives back at least as
-// many nodes as it takes, so once made the reserve lasts for all erases.
-void SegmentTree::reserve() {
-  constexpr size_t kNeed = 3 * kMaxDepth + 4;
-  if (free_.size() >= kNeed) return;
-  const uint32_t chunk = nodes_ / kChunk;
-  if (chunk == kChunks) throw std::bad_alloc();
-  free_.reserve(nodes_ + kChunk);
-  chunks_[chunk].store(new Node[kChunk], kRelease);
-  nodes_ += kChunk;
-  for (uint32_t i = nodes_; i-- > nodes_ - kChunk;)
-    if (i) free_.push_back(i);
+// An erase gives back at least as many nodes of each kind as it takes, so what suffices for one erase does for all.
+void SegmentTree::reserve(unsigned inserts) {
+  const unsigned height = height_ + inserts;
+  if (height > kMaxDepth) throw std::bad_alloc();
+  const size_t leaves = size_t{2} * inserts + 1;
+  const size_t inners = size_t{2} * height * inserts + height;
+  const size_t missing = (leaves - std::min(leaves, free_leaves_.count)) * sizeof(Leaf) +
+                         (inners - std::min(inners, free_inners_.count)) * sizeof(Inner);
+  while (usable_ - used_ < missing) map_more();
 }
 
-uint64_t SegmentTree::make(const Draft &draft, unsigned from, unsigned to) noexcept {
-  const uint32_t index = free_.back();
-  free_.pop_back();
-  Node &n = chunks_[index / kChunk].load(kRelaxed)[index % kChunk];
-  const uint32_t generation = n.generation.load(kRelaxed) + 1;
-  n.generation.store(generation, kRelaxed);
-  n.level.store(draft.level, kRelease);
-  n.count.store(to - from, kRelease);
-  for (unsigned i = 0; i < kFanout; ++i) {
-    const bool used = from + i < to;
-    const Segment &e = draft.entry[used ? from + i : 0];
-    n.key[i].store(used ? e.start : UINT64_MAX, kRelease);
-    if (!used) continue;
-    n.value[i].store(e.end, kRelease);
-    n.meta[i].store(e.meta, kRelease);
-    n.device[i].store(e.device, kRelease);
+// Takes address space for all the nodes there may ever be, or for as many as the process may have, and makes it usable
+// bit by bit.
+void SegmentTree::map_more() {
+  constexpr size_t kStep = size_t{256} << 10;
+  for (size_t bytes = kMaxBytes; !nodes_ && bytes >= kStep; bytes /= 2) {
+    void *p = mmap(nullptr, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (p == MAP_FAILED) continue;
+    nodes_ = static_cast<uint64_t *>(p);
+    mapped_ = bytes;
   }
-  return uint64_t{index} << 32 | generation;
+  if (usable_ == mapped_) throw std::bad_alloc();
+  if (mprotect(nodes_ + usable_ / sizeof(Word), kStep, PROT_READ | PROT_WRITE) != 0) throw std::bad_alloc();
+  usable_ += kStep;
 }
 
-void SegmentTree::load(uint64_t reference, Draft &draft) const noexcept {
-  const Node &n = node(reference);
-  draft.count = n.count.load(kRelaxed);
-  draft.level = n.level.load(kRelaxed);
-  for (unsigned i = 0; i < draft.count; ++i)
-    draft.entry[i] = {n.key[i].load(kRelaxed), n.value[i].load(kRelaxed), n.meta[i].load(kRelaxed),
-                      n.device[i].load(kRelaxed)};
+template <class Node>
+inline SegmentTree::FreeList &SegmentTree::free_list() noexcept {
+  return Node::kFlag ? free_leaves_ : free_inners_;
+}
+
+template <class Node>
+inline Node &SegmentTree::take(Reference &reference) noexcept {
+  FreeList &list = free_list<Node>();
+  reference = list.first;
+  if (reference) {
+    Node &n = node<Node>(reference);
+    list.first = n.key[0].load(kRelaxed);
+    --list.count;
+    return n;
+  }
+  reference = Reference{used_ / sizeof(Word)} << kPlaceShift | Node::kFlag;
+  used_ += sizeof(Node);
+  Node &n = *new (&node<Node>(reference)) Node;
+  n.self.store(reference, kRelease);
+  return n;
+}
+
+// The node goes by another reference before anything in it changes.
+template <class Node>
+inline void SegmentTree::give(Node &n) noexcept {
+  FreeList &list = free_list<Node>();
+  const Reference old = n.self.load(kRelaxed);
+  const Reference reference = (old & kPlaceMask) | ((old + kGeneration) & ~kPlaceMask);
+  n.self.store(reference, kRelease);
+  n.key[0].store(list.first, kRelease);
+  list.first = reference;
+  ++list.count;
+}
+
+void SegmentTree::give_all(const Retired &retired) noexcept {
+  for (unsigned i = 0; i < retired.count; ++i) {
+    if (is_leaf(retired.node[i]))
+      give(node<Leaf>(retired.node[i]));
+    else
+      give(node<Inner>(retired.node[i]));
+  }
+}
+
+SegmentTree::Reference SegmentTree::make(const Segment *entries, unsigned count) noexcept {
+  Reference reference;
+  Leaf &n = take<Leaf>(reference);
+  for (unsigned i = 0; i < count; ++i) set_entry(n, i, entries[i]);
+  for (unsigned i = count; i < Leaf::kFanout; ++i) n.key[i].store(UINT64_MAX, kRelease);
+  return reference;
+}
+
+SegmentTree::Reference SegmentTree::make(const Draft &draft, unsigned from, unsigned to) noexcept {
+  Reference reference;
+  Inner &n = take<Inner>(reference);
+  const unsigned count = to - from;
+  for (unsigned i = 0; i < Inner::kFanout; ++i) {
+    n.key[i].store(i + 1 < count ? draft.key[from + i + 1] : UINT64_MAX, kRelease);
+    n.child[i].store(i < count ? draft.child[from + i] : 0, kRelease);
+  }
+  for (unsigned i = 0; i + 1 < kLine; ++i) n.guide[i].store(n.key[i * kLine + kLine - 1].load(kRelaxed), kRelease);
+  return reference;
+}
+
+void SegmentTree::load(Reference reference, Draft &draft) const noexcept {
+  const Inner &n = node<Inner>(reference);
+  draft.count = count(n);
+  for (unsigned i = 0; i < draft.count; ++i) {
+    draft.key[i + 1] = n.key[i].load(kRelaxed);
+    draft.child[i] = n.child[i].load(kRelaxed);
+  }
+}
+
+inline void SegmentTree::Draft::insert(unsigned slot, uint64_t k, Reference c) noexcept {
+  std::copy_backward(key.begin() + slot, key.begin() + count, key.begin() + count + 1);
+  std::copy_backward(child.begin() + slot, child.begin() + count, child.begin() + count + 1);
+  key[slot] = k;
+  child[slot] = c;
+  ++count;
+}
+
+inline void SegmentTree::Draft::erase(unsigned slot) noexcept {
+  std::copy(key.begin() + slot + 1, key.begin() + count, key.begin() + slot);
+  std::copy(child.begin() + slot + 1, child.begin() + count, child.begin() + slot);
+  --count;
 }
 
 // The way to the leaf where start belongs; true when the leaf has an entry with exactly this start.
-bool SegmentTree::descend(uint64_t start, Path &path) const noexcept {
-  path.depth = 0;
-  for (uint64_t reference = root_.load(kRelaxed); reference;) {
-    const Node &n = node(reference);
-    const unsigned r = rank(n, start);
-    const unsigned slot = r ? r - 1 : 0;
+inline bool SegmentTree::descend(uint64_t start, Path &path) const noexcept {
+  Reference reference = root_.load(kRelaxed);
+  if (!reference) return false;
+  while (!is_leaf(reference)) {
+    const Inner &n = node<Inner>(reference);
+    const unsigned slot = rank(n, start);
     path.step[path.depth++] = {reference, slot};
-    if (n.level.load(kRelaxed) == 0) return r && n.key[slot].load(kRelaxed) == start;
-    reference = n.value[slot].load(kRelaxed);
+    reference = n.child[slot].load(kRelaxed);
   }
-  return false;
+  path.leaf = reference;
+  const Leaf &n = node<Leaf>(reference);
+  prefetch_values(n);
+  path.rank = rank(n, start);
+  return path.rank && n.key[path.rank - 1].load(kRelaxed) == start;
 }
 
 // Makes a change visible: one store puts `reference` in the place of the node at `depth` of the path.
-void SegmentTree::publish(const Path &path, unsigned depth, uint64_t reference, const Retired &retired) noexcept {
+inline void SegmentTree::publish(const Path &path, unsigned depth, Reference reference) noexcept {
   if (depth == 0)
     root_.store(reference, kRelease);
   else
-    node(path.step[depth - 1].reference).value[path.step[depth - 1].slot].store(reference, kRelease);
-  for (unsigned i = 0; i < retired.count; ++i)
-    free_.push_back(static_cast<uint32_t>(retired.reference[i] >> 32));  // reserve() made room for every node
+    node<Inner>(path.step[depth - 1].node).child[path.step[depth - 1].slot].store(reference, kRelease);
 }
 
 void SegmentTree::insert(const Segment &segment) {
-  reserve();
   Path path;
   descend(segment.start, path);
+  reserve(1);
   ++size_;
-  Retired retired;
-  Draft draft;
-  if (path.depth == 0) {
-    draft.entry[draft.count++] = segment;
-    return publish(path, 0, make(draft, 0, 1), retired);
+  if (!path.leaf) return publish(path, 0, make(&segment, 1));
+  Leaf &old = node<Leaf>(path.leaf);
+  if (old.key[Leaf::kFanout - 1].load(kRelaxed) != UINT64_MAX) {
+    split_leaf(path, segment);
+  } else {
+    // Unused entries too: they are less work than a loop whose end is mispredicted.
+    Reference reference;
+    Leaf &n = take<Leaf>(reference);
+#pragma GCC unroll 8
+    for (unsigned i = 0; i + 1 < Leaf::kFanout; ++i) set_entry(n, i + (i >= path.rank), entry(old, i));
+    set_entry(n, path.rank, segment);
+    publish(path, path.depth, reference);
+    give(old);
   }
-  Segment carry = segment;  // what goes into the node at this depth, and behind which slot
-  uint64_t left = 0;        // what takes the place of the child that was split
-  for (unsigned depth = path.depth; depth-- > 0;) {
-    const Step &step = path.step[depth];
-    load(step.reference, draft);
-    retired.add(step.reference);
-    if (left) draft.entry[step.slot].end = left;
-    unsigned at = step.slot;
-    if (left || draft.entry[at].start < carry.start) ++at;
-    const bool last = at == draft.count;
-    std::move_backward(draft.entry.begin() + at, draft.entry.begin() + draft.count,
-                       draft.entry.begin() + draft.count + 1);
-    draft.entry[at] = carry;
-    if (++draft.count <= kFanout) return publish(path, depth, make(draft, 0, draft.count), retired);
-    // Ascending insertion leaves full nodes behind; any other splits them in the middle.
-    const unsigned cut = last ? kFanout : draft.count / 2;
-    left = make(draft, 0, cut);
-    carry = {draft.entry[cut].start, make(draft, cut, draft.count), 0, 0};
-  }
-  Draft root;
-  root.level = draft.level + 1;
-  root.count = 2;
-  root.entry[0] = {draft.entry[0].start, left, 0, 0};
-  root.entry[1] = carry;
-  publish(path, 0, make(root, 0, 2), retired);
+  last_ = segment.start;
 }
 
-// Joins a node that has become small with a neighbour under the same parent, where both fit well into one node.
-bool SegmentTree::merge(const Path &path, unsigned depth, Draft &draft, Draft &parent,
-                        Retired &retired) const noexcept {
-  if (depth == 0 || draft.count >= kFanout / 4) return false;
-  const unsigned slot = path.step[depth - 1].slot;
-  load(path.step[depth - 1].reference, parent);
-  if (parent.count < 2) return false;
-  const unsigned other = slot ? slot - 1 : 1;
-  Draft sibling;
-  load(parent.entry[other].end, sibling);
-  if (draft.count + sibling.count > kFanout * 3 / 4) return false;
-  retired.add(parent.entry[other].end);
-  Draft &low = other < slot ? sibling : draft;
-  Draft &high = other < slot ? draft : sibling;
-  const unsigned high_slot = std::max(slot, other);
-  // The first key of an inner node may be above what lies below it; the parent's key for the node is not.
-  if (high.level) high.entry[0].start = parent.entry[high_slot].start;
-  std::copy_n(high.entry.begin(), high.count, low.entry.begin() + low.count);
-  low.count += high.count;
-  if (&low != &draft) draft = low;
-  std::move(parent.entry.begin() + high_slot + 1, parent.entry.begin() + parent.count,
-            parent.entry.begin() + high_slot);
-  --parent.count;
-  return true;
+void SegmentTree::split_leaf(const Path &path, const Segment &segment) noexcept {
+  const Leaf &old = node<Leaf>(path.leaf);
+  std::array<Segment, Leaf::kFanout + 1> all;
+  for (unsigned i = 0; i < Leaf::kFanout; ++i) all[i + (i >= path.rank)] = entry(old, i);
+  all[path.rank] = segment;
+  // Ascending and descending runs leave full leaves behind; all else splits in the middle.
+  unsigned cut = kLine / 2;
+  if (path.rank == Leaf::kFanout && all[Leaf::kFanout - 1].start == last_) cut = Leaf::kFanout;
+  if (path.rank == 0 && all[1].start == last_) cut = 1;
+  const Reference left = make(all.data(), cut);
+  const Reference right = make(all.data() + cut, kLine - cut);
+  Retired retired;
+  retired.add(path.leaf);
+  replace_by_two(path, left, all[cut].start, right, retired);
+}
+
+// Puts two nodes in the place of the leaf, and splits the inner nodes that overflow.
+void SegmentTree::replace_by_two(const Path &path, Reference left, uint64_t key, Reference right,
+                                 Retired &retired) noexcept {
+  Draft draft;
+  for (unsigned depth = path.depth; depth-- > 0;) {
+    const Step &step = path.step[depth];
+    load(step.node, draft);
+    retired.add(step.node);
+    const unsigned slot = step.slot + 1;
+    const bool last = slot == draft.count;
+    draft.child[step.slot] = left;
+    draft.insert(slot, key, right);
+    if (draft.count <= Inner::kFanout) {
+      publish(path, depth, make(draft, 0, draft.count));
+      return give_all(retired);
+    }
+    const unsigned cut = last ? Inner::kFanout : slot == 1 ? 1 : Inner::kFanout / 2;
+    left = make(draft, 0, cut);
+    key = draft.key[cut];
+    right = make(draft, cut, draft.count);
+  }
+  draft.count = 2;
+  draft.child[0] = left;
+  draft.key[1] = key;
+  draft.child[1] = right;
+  ++height_;
+  publish(path, 0, make(draft, 0, 2));
+  give_all(retired);
+}
+
+// A node at `depth` is to have `entries` left: on which side of it, -1 or 1, is one under the same parent that it had
+// better be joined with? 0 if on none.
+template <class Node>
+inline int SegmentTree::neighbour(const Path &path, unsigned depth, unsigned entries) const noexcept {
+  if (depth == 0 || entries > Node::kFanout / 3) return 0;
+  const Step &step = path.step[depth - 1];
+  const Inner &parent = node<Inner>(step.node);
+  for (int side : {-1, 1}) {
+    const unsigned slot = step.slot + static_cast<unsigned>(side);
+    const Reference r = slot < Inner::kFanout ? parent.child[slot].load(kRelaxed) : 0;
+    if (r && entries + count(node<Node>(r)) <= Node::kFanout * 3 / 4) return side;
+  }
+  return 0;
 }
 
 void SegmentTree::erase(uint64_t start) noexcept {
   Path path;
   if (!descend(start, path)) return;
   --size_;
+  Leaf &old = node<Leaf>(path.leaf);
+  const unsigned left = count(old) - 1;
+  const int side = neighbour<Leaf>(path, path.depth, left);
+  if (left == 0 || side) return merge_leaf(path, side);
+  Reference reference;
+  Leaf &n = take<Leaf>(reference);
+#pragma GCC unroll 8
+  for (unsigned i = 0; i + 1 < Leaf::kFanout; ++i) set_entry(n, i, entry(old, i + (i + 1 >= path.rank)));
+  n.key[Leaf::kFanout - 1].store(UINT64_MAX, kRelease);
+  publish(path, path.depth, reference);
+  give(old);
+}
+
+// Erases an entry of a leaf that becomes one with its neighbour, or that has no other entry.
+void SegmentTree::merge_leaf(const Path &path, int side) noexcept {
   Retired retired;
-  Draft draft;
-  unsigned depth = path.depth - 1;
-  load(path.step[depth].reference, draft);
-  retired.add(path.step[depth].reference);
-  unsigned gone = path.step[depth].slot;
-  for (;;) {
-    std::move(draft.entry.begin() + gone + 1, draft.entry.begin() + draft.count, draft.entry.begin() + gone);
-    if (--draft.count > 0 || depth == 0) break;
-    --depth;  // the node is empty: its parent loses a slot
-    load(path.step[depth].reference, draft);
-    retired.add(path.step[depth].reference);
-    gone = path.step[depth].slot;
+  retired.add(path.leaf);
+  if (path.depth == 0) {
+    publish(path, 0, 0);
+    return give_all(retired);
   }
+  const Step &step = path.step[path.depth - 1];
   Draft parent;
-  while (draft.count && merge(path, depth, draft, parent, retired)) {
-    const unsigned slot = path.step[--depth].slot;
-    retired.add(path.step[depth].reference);
-    parent.entry[slot ? slot - 1 : 0].end = make(draft, 0, draft.count);
+  load(step.node, parent);
+  retired.add(step.node);
+  const unsigned first = step.slot - (side < 0);
+  if (side) {
+    std::array<Segment, 2 * Leaf::kFanout> all;
+    unsigned n = 0;
+    for (unsigned slot : {first, first + 1}) {
+      const Leaf &from = node<Leaf>(parent.child[slot]);
+      for (unsigned i = 0; i < count(from); ++i)
+        if (slot != step.slot || i + 1 != path.rank) all[n++] = entry(from, i);
+    }
+    retired.add(parent.child[step.slot + static_cast<unsigned>(side)]);
+    parent.child[first] = make(all.data(), n);
+    parent.erase(first + 1);
+  } else {
+    parent.erase(step.slot);
+  }
+  shrink(path, parent, retired);
+}
+
+// Puts `draft` in the place of the last inner node of the path, and joins what has become small with its neighbour.
+void SegmentTree::shrink(const Path &path, Draft &draft, Retired &retired) noexcept {
+  unsigned depth = path.depth - 1;
+  for (; depth > 0; --depth) {
+    const int side = neighbour<Inner>(path, depth, draft.count);
+    if (draft.count && !side) break;
+    const Step &step = path.step[depth - 1];
+    Draft parent;
+    load(step.node, parent);
+    retired.add(step.node);
+    if (side) {
+      const unsigned first = step.slot - (side < 0);
+      const Reference other = parent.child[step.slot + static_cast<unsigned>(side)];
+      retired.add(other);
+      Draft sibling;
+      load(other, sibling);
+      Draft &low = side < 0 ? sibling : draft;
+      Draft &high = side < 0 ? draft : sibling;
+      high.key[0] = parent.key[first + 1];
+      for (unsigned i = 0; i < high.count; ++i) low.insert(low.count, high.key[i], high.child[i]);
+      parent.child[first] = make(low, 0, low.count);
+      parent.erase(first + 1);
+    } else {
+      parent.erase(step.slot);
+    }
     draft = parent;
   }
-  // An inner root with one child is not needed.
-  const bool collapse = depth == 0 && draft.level > 0 && draft.count == 1;
-  const uint64_t reference = draft.count == 0 ? 0 : collapse ? draft.entry[0].end : make(draft, 0, draft.count);
-  publish(path, depth, reference, retired);
+  if (draft.count > 1 || depth > 0) {
+    publish(path, depth, make(draft, 0, draft.count));
+  } else {  // a root with one child is not needed, and one without children even less
+    height_ = draft.count ? height_ - 1 : 0;
+    publish(path, 0, draft.count ? draft.child[0] : 0);
+  }
+  give_all(retired);
 }
 
 void SegmentTree::set_meta(uint64_t start, uint64_t meta) noexcept {
   Path path;
-  if (!descend(start, path)) return;
-  const Step &leaf = path.step[path.depth - 1];
-  node(leaf.reference).meta[leaf.slot].store(meta, kRelease);
+  if (descend(start, path)) node<Leaf>(path.leaf).value[path.rank - 1].meta.store(meta, kRelease);
 }
 
 void SegmentTree::set_device(uint64_t start, uint64_t device) noexcept {
   Path path;
-  if (!descend(start, path)) return;
-  const Step &leaf = path.step[path.depth - 1];
-  node(leaf.reference).device[leaf.slot].store(device, kRelease);
+  if (descend(start, path)) node<Leaf>(path.leaf).value[path.rank - 1].device.store(device, kRelease);
 }
 
 }  // namespace hp
