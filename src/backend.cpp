@@ -138,12 +138,16 @@ const Selection &selection(const Config &config) {
   lock.unlock();
   // Taken before the look: what is opened by it, or meanwhile by others, is looked at once more by the next call.
   const unsigned long long loaded = libraries_loaded();
+  const size_t asked = c.asked.size();
   std::unique_ptr<Selection> chosen;
   std::exception_ptr failed;
   try {
     chosen = choose(c, config, s != nullptr);
   } catch (...) {
     failed = std::current_exception();
+    // No answer was had, so the next look asks and explains anew.
+    c.asked.resize(asked);
+    if (!s) c.candidates.clear();
   }
   lock.lock();
   c.choosing = false;
