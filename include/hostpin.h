@@ -105,6 +105,10 @@ extern "C" {
 #define HP_REGISTER_IOMEMORY 0x4u      /* the range is memory-mapped I/O space of a device */
 #define HP_REGISTER_READONLY 0x8u      /* devices only read it; added by itself for memory that is mapped read-only */
 #define HP_REGISTER_REQUIRED 0x10000u  /* not pinned is an error, not HP_PAGEABLE */
+#define HP_REGISTER_PREFAULT 0x20000u  /* make the pages present first, with several threads; no byte changes */
+#define HP_REGISTER_SERIALIZE 0x40000u /* one process of the machine at a time pins the same shared file or memory */
+#define HP_REGISTER_HUGEPAGES 0x80000u /* with PREFAULT: ask the kernel for huge pages first; a wish, never an error */
+#define HP_REGISTER_DONTFORK 0x100000u /* keep whole pages of the range out of forked children while it is registered */
 
 /* hp_register - pin [ptr, ptr + len) where it lies.
  *
@@ -138,6 +142,29 @@ extern "C" {
  * Since 1.0. */
 HP_API HP_MUST_CHECK int32_t hp_register(void *ptr, size_t len, uint32_t flags);
 
+/* A half-open range of byte offsets, [start, end). */
+typedef struct hp_range {
+  uint64_t start;
+  uint64_t end;
+} hp_range;
+
+/* hp_register_ranges - pin several ranges under one base, each as a segment of its own.
+ *
+ * For pools that copies are made of block by block: with the ranges of hp_split_ranges() no block lies across two
+ * segments. A range above the limit of one driver call becomes several segments. Pages that are pinned already keep
+ * the segments they have.
+ *
+ *   base    what the offsets count from, and what hp_unregister() takes
+ *   ranges  n ranges, sorted, not overlapping, none empty; gaps between them are not pinned. Rounded out to pages; where
+ *           two of them share a page, the border between their segments is the end of that page
+ *
+ * All or nothing, also over several ranges: what was pinned before a refusal is released again, last first. The same
+ * base and ranges again is counted.
+ *
+ * Returns as hp_register(); HP_E_INVALID also for ranges NULL, n 0, an empty, unsorted or overlapping range (the
+ * message names its index), an offset that wraps. HP_E_EXISTS if base is registered with other ranges. Since 1.0. */
+HP_API HP_MUST_CHECK int32_t hp_register_ranges(void *base, const hp_range *ranges, size_t n, uint32_t flags);
+
 /* hp_unregister - end the registration whose base is exactly ptr.
  *
  * Segments that no other registration covers are released, last first. The memory itself is untouched. Memory that
@@ -155,11 +182,10 @@ HP_API HP_MUST_CHECK int32_t hp_unregister(void *ptr);
 
 /* hp_unregister_all - end every registration of this process, whatever its count, as for an orderly shutdown.
  *
- *   timeout_ns  nanoseconds from now; 0 is no waiting beyond the release that is under way in this call's own thread,
- *               UINT64_MAX is without limit.
+ *   timeout_ns  nanoseconds from now; 0: do not wait, UINT64_MAX: without limit.
  *
- * A release that has begun in the driver cannot be broken off: after the deadline it is left to finish on a thread of
- * the library, and what is not released yet can still be queried.
+ * A release that has begun in the driver cannot be broken off, so this is done on a thread of the library, which goes
+ * on after the deadline. What is not released yet can still be queried.
  *
  * Returns
  *   HP_OK            nothing is registered any more
@@ -170,12 +196,6 @@ HP_API HP_MUST_CHECK int32_t hp_unregister(void *ptr);
 HP_API HP_MUST_CHECK int32_t hp_unregister_all(uint64_t timeout_ns);
 
 /* ---- Splitting a pool -------------------------------------------------------------------------------------------- */
-
-/* A half-open range of byte offsets, [start, end). */
-typedef struct hp_range {
-  uint64_t start;
-  uint64_t end;
-} hp_range;
 
 /* hp_split_ranges - cut a pool of tensors into ranges to register one by one, so that no cut goes through a block.
  *
@@ -207,6 +227,93 @@ HP_API HP_MUST_CHECK int32_t hp_split_ranges(const uint64_t *tensor_sizes, size_
                                              uint64_t total_size, uint64_t max_chunk_bytes, uint64_t page_size,
                                              hp_range *ranges, size_t capacity, size_t *num_ranges);
 
+/* One copy between host memory and a device, whose address may be anything. */
+typedef struct hp_copy {
+  const void *host;
+  void *other;
+  uint64_t bytes;
+} hp_copy;
+
+/* hp_split_copies - cut copies at segment borders, so that none lies across two segments.
+ *
+ * The same copies in the same order, each that crosses a border replaced by its pieces. Where host memory is not pinned
+ * the border is where pinned memory begins: a copy must not lie half in pinned memory either. A copy of 0 bytes stays.
+ *
+ *   out       room for capacity copies, written on HP_OK only; NULL with capacity 0 asks for the count only; not in
+ *   count     receives the number of copies, on HP_OK and on HP_E_TOO_SMALL
+ *
+ * Calls no driver, allocates nothing, takes no lock. Segments that come or go during the call are cut at or not.
+ *
+ * Returns HP_OK, HP_E_TOO_SMALL, HP_E_INVALID (in NULL with n, count NULL, out NULL with capacity, an address that
+ * wraps; the message names the index), HP_E_FORKED. Since 1.0. */
+HP_API HP_MUST_CHECK int32_t hp_split_copies(const hp_copy *in, size_t n, hp_copy *out, size_t capacity,
+                                             size_t *count);
+
+/* ---- In the background -------------------------------------------------------------------------------------------- */
+
+/* A registration under way on a thread of the library. */
+typedef struct hp_job hp_job;
+
+/* State of a job. */
+#define HP_JOB_RUNNING 1
+#define HP_JOB_DONE 2 /* hp_progress.status says how it ended */
+
+/* How a job goes about it. Zero in a field means its default. */
+typedef struct hp_job_options {
+  uint32_t struct_size;      /* in: sizeof(hp_job_options) */
+  uint32_t keep;             /* 1: after a refusal keep what is pinned; 0: all or nothing */
+  uint64_t chunk_bytes;      /* longest driver call; default 1 GiB. Cuts are at multiples of 2 MiB, and only in ranges
+                                that are longer than this */
+  uint64_t pause_ns;         /* nanoseconds between two driver calls, for others who need the driver; default 0 */
+  uint32_t prefault_threads; /* with HP_REGISTER_PREFAULT; default by cores, 4 at most */
+  uint32_t reserved0;
+  uint64_t reserved[4];
+} hp_job_options;
+
+/* How far a job is. */
+typedef struct hp_progress {
+  uint32_t struct_size;  /* in: sizeof(hp_progress) */
+  int32_t state;         /* HP_JOB_ */
+  int32_t status;        /* when done: as hp_register_ranges() would have returned, or HP_E_CANCELLED; with `keep` and
+                            a refusal HP_PAGEABLE, and pinned_bytes says how much is pinned; 0 while running */
+  uint32_t reserved0;
+  uint64_t bytes_done;   /* bytes that the driver has answered for, pinned or not */
+  uint64_t bytes_total;  /* bytes asked for, rounded out to pages */
+  uint64_t pinned_bytes; /* of these, pinned now */
+  uint64_t elapsed_ns;   /* since the start, until the end */
+  uint64_t reserved[4];
+} hp_progress;
+
+/* hp_register_start - as hp_register_ranges(), but on a thread of the library, chunk by chunk.
+ *
+ * Returns at once. Chunks that are pinned are usable, and seen by hp_query(), before the job ends. They are pinned on
+ * the device that is current in the calling thread. Jobs make one driver call at a time in a process. A driver that
+ * refuses because of another thread's stream capture is asked again for a few seconds.
+ *
+ *   options  may be NULL
+ *   job      receives the job, to be given to hp_job_free() in the end; NULL where this function fails
+ *
+ * Returns HP_OK (the job runs), HP_E_INVALID, HP_E_NO_MEMORY (also: no thread can be made), HP_E_FORKED. Since 1.0. */
+HP_API HP_MUST_CHECK int32_t hp_register_start(void *base, const hp_range *ranges, size_t n, uint32_t flags,
+                                               const hp_job_options *options, hp_job **job);
+
+/* hp_job_poll - how far is it? Never waits. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
+HP_API HP_MUST_CHECK int32_t hp_job_poll(hp_job *job, hp_progress *out);
+
+/* hp_job_wait - wait for the end, at most timeout_ns nanoseconds (UINT64_MAX: without limit).
+ *
+ * Returns hp_progress.status of the ended job, with its words in hp_last_error(); HP_E_TIMEOUT while it runs on;
+ * HP_E_INVALID, HP_E_FORKED. Since 1.0. */
+HP_API HP_MUST_CHECK int32_t hp_job_wait(hp_job *job, uint64_t timeout_ns);
+
+/* hp_job_cancel - ask it to stop; takes effect within one chunk, and releases what the job had pinned (with `keep` too).
+ * Does not wait. After the end it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
+HP_API HP_MUST_CHECK int32_t hp_job_cancel(hp_job *job);
+
+/* hp_job_free - give the handle back. A job that still runs goes on by itself: its registration can be queried and
+ * ended by base like any other. To be rid of it, cancel first. NULL does nothing. In a forked child too. Since 1.0. */
+HP_API void hp_job_free(hp_job *job);
+
 /* ---- Asking ------------------------------------------------------------------------------------------------------ */
 
 /* What hp_query() tells of the segment that holds an address. All zero after struct_size when none does. */
@@ -216,7 +323,7 @@ typedef struct hp_region {
   uint64_t start;        /* host address of its first byte */
   uint64_t end;          /* host address after its last byte */
   uint32_t flags;        /* HP_REGISTER_ bits that the driver was given */
-  uint32_t references;   /* registrations that cover it, each with its count */
+  uint32_t references;   /* hp_unregister() calls that it waits for: registrations that cover it, with their counts */
   uint32_t one_segment;  /* 1: all of [ptr, ptr + len) lies in this one segment; copy it in one piece */
   uint32_t host_address; /* 1: device code may use the host address */
   uint32_t stuck;        /* 1: the driver would not release it */
@@ -229,6 +336,8 @@ typedef struct hp_region {
  * Calls no driver, allocates nothing, takes no lock: tens of nanoseconds, fit to be asked before every copy.
  *
  *   out   may be NULL; written on HP_OK and HP_PAGEABLE
+ *
+ * HP_PAGEABLE is an answer here, and leaves hp_last_error() as it was.
  *
  * Returns
  *   HP_OK         all of it is pinned, by this library or, as far as it knows, by others
@@ -344,7 +453,7 @@ typedef struct hp_config {
   uint64_t max_segment;     /* bytes in one driver call at most, a page or more; default 64 GiB */
   uint64_t budget_bytes;    /* bytes that may be pinned at a time; default no limit */
   uint32_t budget_percent;  /* the same in percent of the memory this process may use, 1 to 100; not both */
-  uint32_t reserved0;
+  uint32_t prefault_threads; /* for HP_REGISTER_PREFAULT; default by cores, 4 at most */
   const char *cudart;       /* the runtime's file to use; copied; NULL: look for one */
   const char *cuda_driver;
   const char *amdhip;
@@ -358,7 +467,7 @@ typedef struct hp_config {
  * stronger, so that the person who runs a program has the last word: HOSTPIN_LOG (off, error, warn, info, debug),
  * HOSTPIN_BACKEND (auto, cuda, hip, level_zero, none), HOSTPIN_CUDART, HOSTPIN_CUDA_DRIVER, HOSTPIN_AMDHIP,
  * HOSTPIN_ZE_LOADER (a file), HOSTPIN_ZE_MEMMAP (0, 1), HOSTPIN_MAX_SEGMENT (bytes, or with K, M, G, T), HOSTPIN_BUDGET
- * (the same, or a percentage like 50%). It is read once, and not at all in set-user-ID programs. A bad value there is
+ * (the same, or a percentage like 50%), HOSTPIN_PREFAULT_THREADS (1 to 64). It is read once, and not at all in set-user-ID programs. A bad value there is
  * one warning, and the default.
  *
  * Returns HP_OK, or HP_E_INVALID with nothing changed: config is NULL, a wrong struct_size, a value out of range, a

@@ -6,11 +6,14 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cinttypes>
 #include <cstring>
 #include <new>
+#include <vector>
 
 #include "backend.h"
 #include "error.h"
+#include "job.h"
 #include "log.h"
 #include "pin.h"
 #include "split.h"
@@ -26,7 +29,8 @@ using hp::Report;
 using hp::State;
 
 constexpr uint32_t kKnownFlags = HP_REGISTER_PORTABLE | HP_REGISTER_MAPPED | HP_REGISTER_IOMEMORY |
-                                 HP_REGISTER_READONLY | HP_REGISTER_REQUIRED;
+                                 HP_REGISTER_READONLY | HP_REGISTER_REQUIRED | HP_REGISTER_PREFAULT |
+                                 HP_REGISTER_HUGEPAGES;
 constexpr uint64_t kDefaultChunk = uint64_t{64} << 30;
 
 // Drivers may be cancellation points and set errno; neither is to be seen from outside.
@@ -94,6 +98,58 @@ bool struct_is_valid(const char *function, const Struct *s, Report &report) noex
 
 uint64_t address(const void *ptr) noexcept { return reinterpret_cast<uintptr_t>(ptr); }
 
+bool flags_are_known(const char *function, uint32_t flags, Report &report) noexcept {
+  if (!(flags & ~kKnownFlags)) return true;
+  report.text.add("%s: flags %#x has unknown bits %#x", function, flags, flags & ~kKnownFlags);
+  return false;
+}
+
+template <class Body>
+int32_t with_job(const char *function, const hp_job *job, Body body) noexcept {
+  return in_owner(function, [&](State &, Report &report) -> int32_t {
+    if (job) return body(report);
+    report.text.add("%s: job is NULL", function);
+    return HP_E_INVALID;
+  });
+}
+
+void options_are_valid(const hp_job_options &options, Report &report) noexcept {
+  if (options.keep > 1)
+    report.text.add("hp_register_start: options.keep is %u, not 0 or 1", options.keep);
+  else if (options.chunk_bytes && options.chunk_bytes < hp::page_size())
+    report.text.add("hp_register_start: options.chunk_bytes is %" PRIu64 ", less than a page", options.chunk_bytes);
+  else if (options.pause_ns > INT64_MAX)
+    report.text.add("hp_register_start: options.pause_ns is %" PRIu64 ", over 292 years", options.pause_ns);
+  else if (options.reserved0 || std::any_of(std::begin(options.reserved), std::end(options.reserved), [](uint64_t r) { return r != 0; }))
+    report.text.add("hp_register_start: a reserved field of options is not zero");
+}
+
+// The pages of a caller's ranges, one stretch for each that has a page of its own. Empty if something is wrong with them.
+std::vector<hp::Extent> whole_pages_of(const char *function, const void *base, const hp_range *ranges, size_t n,
+                                       Report &report) {
+  std::vector<hp::Extent> stretches;
+  if (!base || !ranges || n == 0)
+    report.text.add("%s: %s", function, !base ? "base is NULL" : !ranges ? "ranges is NULL" : "n is 0");
+  uint64_t before = 0;
+  for (size_t i = 0; i < n && report.text.empty(); ++i) {
+    const hp_range &r = ranges[i];
+    if (r.end <= r.start)
+      report.text.add("%s: ranges[%zu] is [%" PRIu64 ", %" PRIu64 "), which is empty or reversed", function, i, r.start, r.end);
+    else if (i > 0 && r.start < before)
+      report.text.add("%s: ranges[%zu] starts at %" PRIu64 ", before the end %" PRIu64 " of the one before it", function, i,
+                      r.start, before);
+    else if (r.end > UINTPTR_MAX - hp::page_size() - address(base))
+      report.text.add("%s: base %p + the end %" PRIu64 " of ranges[%zu] wraps around the address space", function, base, r.end, i);
+    if (!report.text.empty()) break;
+    before = r.end;
+    hp::Extent pages = hp::whole_pages(address(base) + r.start, r.end - r.start);
+    if (!stretches.empty()) pages.start = std::max(pages.start, stretches.back().end);
+    if (pages.start < pages.end) stretches.push_back(pages);
+  }
+  if (!report.text.empty()) stretches.clear();
+  return stretches;
+}
+
 }  // namespace
 
 extern "C" {
@@ -101,11 +157,17 @@ extern "C" {
 int32_t hp_register(void *ptr, size_t len, uint32_t flags) {
   return in_owner("hp_register", [&](State &state, Report &report) -> int32_t {
     if (!range_is_valid("hp_register", ptr, len, report)) return HP_E_INVALID;
-    if (flags & ~kKnownFlags) {
-      report.text.add("hp_register: flags %#x has unknown bits %#x", flags, flags & ~kKnownFlags);
-      return HP_E_INVALID;
-    }
-    return hp::register_range(state, address(ptr), len, flags, report);
+    if (!flags_are_known("hp_register", flags, report)) return HP_E_INVALID;
+    const hp::Extent pages = hp::whole_pages(address(ptr), len);
+    return hp::register_region(state, {address(ptr), len, {&pages, 1}, flags}, report);
+  });
+}
+
+int32_t hp_register_ranges(void *base, const hp_range *ranges, size_t n, uint32_t flags) {
+  return in_owner("hp_register_ranges", [&](State &state, Report &report) -> int32_t {
+    const std::vector<hp::Extent> stretches = whole_pages_of("hp_register_ranges", base, ranges, n, report);
+    if (stretches.empty() || !flags_are_known("hp_register_ranges", flags, report)) return HP_E_INVALID;
+    return hp::register_region(state, {address(base), ranges[n - 1].end, stretches, flags}, report);
   });
 }
 
@@ -139,6 +201,63 @@ int32_t hp_split_ranges(const uint64_t *tensor_sizes, size_t num_tensors, uint64
                             max_chunk_bytes ? max_chunk_bytes : kDefaultChunk, page_size ? page_size : hp::page_size(),
                             ranges, capacity, num_ranges, report.text.data(), report.text.capacity());
   });
+}
+
+int32_t hp_split_copies(const hp_copy *in, size_t n, hp_copy *out, size_t capacity, size_t *count) {
+  return in_owner("hp_split_copies", [&](State &state, Report &report) -> int32_t {
+    if (!in && n)
+      report.text.add("hp_split_copies: in is NULL and n is %zu", n);
+    else if (!count)
+      report.text.add("hp_split_copies: count is NULL");
+    else if (!out && capacity)
+      report.text.add("hp_split_copies: out is NULL and capacity is %zu", capacity);
+    if (!report.text.empty()) return HP_E_INVALID;
+    const hp::SegmentBorders borders = {
+        [](const void *registry, uint64_t at) { return static_cast<const hp::Registry *>(registry)->border_after(at); },
+        &state.registry};
+    return hp::split_copies(in, n, out, capacity, count, borders, report.text.data(), report.text.capacity());
+  });
+}
+
+int32_t hp_register_start(void *base, const hp_range *ranges, size_t n, uint32_t flags, const hp_job_options *options,
+                          hp_job **job) {
+  return in_owner("hp_register_start", [&](State &state, Report &report) -> int32_t {
+    if (job) *job = nullptr;
+    const hp_job_options defaults = {sizeof(defaults), 0, 0, 0, 0, 0, {}};
+    const std::vector<hp::Extent> stretches = whole_pages_of("hp_register_start", base, ranges, n, report);
+    if (stretches.empty() || !flags_are_known("hp_register_start", flags, report)) return HP_E_INVALID;
+    if (!job)
+      report.text.add("hp_register_start: job is NULL");
+    else if (options && struct_is_valid("hp_register_start", options, report))
+      options_are_valid(*options, report);
+    if (!report.text.empty()) return HP_E_INVALID;
+    return hp::start_job(state, address(base), ranges[n - 1].end, stretches, flags, options ? *options : defaults, *job);
+  });
+}
+
+int32_t hp_job_poll(hp_job *job, hp_progress *out) {
+  return with_job("hp_job_poll", job, [&](Report &report) -> int32_t {
+    if (!struct_is_valid("hp_job_poll", out, report)) return HP_E_INVALID;
+    hp::poll_job(*job, *out);
+    return HP_OK;
+  });
+}
+
+int32_t hp_job_wait(hp_job *job, uint64_t timeout_ns) {
+  return with_job("hp_job_wait", job, [&](Report &report) { return hp::wait_for_job(*job, timeout_ns, report); });
+}
+
+int32_t hp_job_cancel(hp_job *job) {
+  return with_job("hp_job_cancel", job, [&](Report &) -> int32_t {
+    hp::cancel_job(*job);
+    return HP_OK;
+  });
+}
+
+void hp_job_free(hp_job *job) {
+  const Quiet quiet;
+  // A child has no thread that would use it, and locks that may be taken for ever: there it is left as it is.
+  if (job && !State::existing()->forked()) hp::free_job(job);
 }
 
 int32_t hp_query(const void *ptr, size_t len, hp_region *out) {

@@ -62,6 +62,9 @@ struct Backend {
   Outcome (*unpin)(uint64_t start, uint64_t len);
   Outcome (*device_pointer)(uint64_t start, uint64_t &device);
   const char *(*code_name)(int64_t native);
+  // Where a thread's device matters: what is current in the caller, and making that current in a thread of the library.
+  uint64_t (*current)() = nullptr;
+  void (*enter)(uint64_t current) = nullptr;
 };
 
 extern const Backend kCuda, kHip, kLevelZero, kNone;

@@ -18,6 +18,8 @@ namespace hp {
 
 namespace {
 
+constexpr unsigned kMaxPrefaultThreads = 64;
+
 constinit Config *g_from_code = nullptr;
 
 struct Name {
@@ -110,6 +112,16 @@ void read_budget(Config &out) noexcept {
   }
 }
 
+void read_threads(unsigned &out) noexcept {
+  const char *value = environment("HOSTPIN_PREFAULT_THREADS");
+  uint64_t threads = 0;
+  if (!value) return;
+  if (parse_size(value, threads) && threads >= 1 && threads <= kMaxPrefaultThreads)
+    out = static_cast<unsigned>(threads);
+  else
+    complain("HOSTPIN_PREFAULT_THREADS", value, "1 to 64");
+}
+
 void read_switch(const char *variable, bool &out) noexcept {
   const char *value = environment(variable);
   if (!value) return;
@@ -127,7 +139,7 @@ struct FreeConfig {
 };
 
 bool check(const hp_config &in, Report &report) noexcept {
-  const bool reserved = in.reserved0 || std::any_of(std::begin(in.reserved), std::end(in.reserved), [](uint64_t r) { return r != 0; });
+  const bool reserved = std::any_of(std::begin(in.reserved), std::end(in.reserved), [](uint64_t r) { return r != 0; });
   if (in.struct_size != sizeof(in))
     report.text.add("hp_configure: struct_size is %u, this library knows %zu", in.struct_size, sizeof(in));
   else if (in.backend < HP_BACKEND_AUTO || in.backend > HP_BACKEND_LEVEL_ZERO)
@@ -143,6 +155,8 @@ bool check(const hp_config &in, Report &report) noexcept {
     report.text.add("hp_configure: budget_percent is %u, not 0 to 100", in.budget_percent);
   else if (in.budget_percent && in.budget_bytes)
     report.text.add("hp_configure: budget_bytes and budget_percent are both set");
+  else if (in.prefault_threads > kMaxPrefaultThreads)
+    report.text.add("hp_configure: prefault_threads is %u, not 0 to %u", in.prefault_threads, kMaxPrefaultThreads);
   else if (reserved)
     report.text.add("hp_configure: a reserved field is not zero");
   return report.text.empty();
@@ -176,6 +190,7 @@ int32_t configure(const hp_config &in, Report &report) {
   c->max_segment = in.max_segment;
   c->budget_bytes = in.budget_bytes;
   c->budget_percent = in.budget_percent;
+  c->prefault_threads = in.prefault_threads;
   const struct {
     const char *from;
     const char *&to;
@@ -198,6 +213,7 @@ Config make_config() {
   read_switch("HOSTPIN_ZE_MEMMAP", c.ze_memmap);
   read_max_segment(c.max_segment);
   read_budget(c);
+  read_threads(c.prefault_threads);
   if (c.log_level == 0) c.log_level = HP_LOG_WARN;
   if (c.budget_percent) c.budget_bytes = usable_memory() / 100 * c.budget_percent;
   return c;

@@ -15,6 +15,7 @@ struct Config {
   uint64_t max_segment = 0;    // 0: the backend's own
   uint64_t budget_bytes = 0;   // 0: none
   unsigned budget_percent = 0; // make_config() makes bytes of it
+  unsigned prefault_threads = 0;  // 0: by cores
   const char *cudart = nullptr;
   const char *cuda_driver = nullptr;
   const char *amdhip = nullptr;

@@ -268,8 +268,20 @@ const char *code_name(int64_t code) {
   return g_driver_only ? driver_code_name(static_cast<int>(code)) : g_api.get_error_name(static_cast<int>(code));
 }
 
+// The context that is current in this thread, for a thread of the library to work in. A thread without one works in
+// whatever CudaContext finds.
+uint64_t current() {
+  void *context = nullptr;
+  return g_has_driver && g_driver.ctx_get_current(&context) == 0 ? reinterpret_cast<uint64_t>(context) : 0;
+}
+
+void enter(uint64_t context) {
+  if (context) g_driver.ctx_push_current(pointer(context));
+}
+
 }  // namespace
 
-constinit const Backend kCuda = {HP_BACKEND_CUDA, "cuda", 0, load, pin, unpin, device_pointer, code_name};
+constinit const Backend kCuda = {HP_BACKEND_CUDA, "cuda",    0,       load, pin, unpin, device_pointer,
+                                 code_name,       current, enter};
 
 }  // namespace hp

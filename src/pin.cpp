@@ -1,8 +1,6 @@
 #include "pin.h"
 
 #include <hostpin.h>
-#include <pthread.h>
-#include <signal.h>
 #include <sys/resource.h>
 #include <time.h>
 
@@ -11,7 +9,9 @@
 #include <thread>
 
 #include "backend.h"
+#include "background.h"
 #include "log.h"
+#include "prefault.h"
 #include "system.h"
 
 namespace hp {
@@ -20,6 +20,7 @@ namespace {
 
 constexpr uint64_t kSmallestSegment = uint64_t{256} << 20;  // refusals are not answered with smaller ones than this
 constexpr unsigned kMaxAttempts = 12;
+constexpr uint64_t kSegmentAlign = uint64_t{2} << 20;  // so that no huge page lies in two segments
 constexpr uint64_t kNoDevicePointer = UINT64_MAX;  // kept for a segment whose device pointer was refused
 
 unsigned long long ull(uint64_t n) noexcept { return n; }
@@ -49,6 +50,7 @@ std::atomic<uint64_t> *failure_counter(Failure failure) noexcept {
 // Calls the driver and keeps the books.
 template <class Call>
 Outcome timed(Call call) {
+  const DriverCall allowed;
   const uint64_t begin = now_ns();
   const Outcome outcome = call();
   const uint64_t took = now_ns() - begin;
@@ -124,32 +126,31 @@ void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &
   add_hint(outcome, segment, report.text);
 }
 
-// Pins what reserve() set aside. On failure says in the report what the driver said last.
-Outcome pin_all(const Selection &s, Registry &registry, uint64_t base, uint64_t len, uint32_t flags, Report &report) {
+}  // namespace
+
+Step pin_step(const Selection &s, Registry &registry, const Registration &r, uint32_t flags, unsigned prefault_threads,
+              unsigned &refusals, Outcome &outcome, Report &report) {
   Extent segment;
-  unsigned attempts = 0;
-  while (registry.next_unpinned(base, len, segment)) {
-    Pinned result;
-    uint32_t used = (flags & 15) | HP_REGISTER_PORTABLE;
-    const Outcome outcome = pin_segment(*s.backend, segment, used, result);
-    if (outcome.failure == Failure::none) {
-      registry.pinned(segment, result, s.backend->id, used);
-      continue;
-    }
-    const bool again = smaller_may_help(outcome) && segment.size() >= 2 * kSmallestSegment && ++attempts < kMaxAttempts;
-    // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
-    if (again && attempts + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-    if (again && registry.halve(segment)) continue;
-    describe_refusal(s, outcome, segment, base, used, report);
-    return outcome;
+  if (!registry.next_unpinned(r, segment)) return Step::done;
+  if (flags & HP_REGISTER_PREFAULT) prefault(segment, {prefault_threads, (flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
+  Pinned result;
+  uint32_t used = (flags & 15) | HP_REGISTER_PORTABLE;
+  outcome = pin_segment(*s.backend, segment, used, result);
+  if (outcome.failure == Failure::none) {
+    registry.pinned(segment, result, s.backend->id, used);
+    return Step::pinned;
   }
-  return {};
+  const bool again = smaller_may_help(outcome) && segment.size() >= 2 * kSmallestSegment && ++refusals < kMaxAttempts;
+  // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
+  if (again && refusals + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (again && registry.halve(segment)) return Step::again;
+  describe_refusal(s, outcome, segment, r.base, used, report);
+  return Step::refused;
 }
 
-// Gives back to the driver what is to be released, last first; true when nothing is left.
-void release_all(const Selection &s, Registry &registry, uint64_t base, uint64_t len, Report &report) {
+void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report) {
   Extent segment;
-  while (registry.last_releasing(base, len, segment)) {
+  while (registry.last_releasing(r, segment)) {
     const Outcome outcome = timed([&] { return s.backend->unpin(segment.start, segment.size()); });
     if (outcome.failure == Failure::none || outcome.failure == Failure::gone) {
       registry.released(segment);
@@ -162,68 +163,75 @@ void release_all(const Selection &s, Registry &registry, uint64_t base, uint64_t
     report.text.add("%s(%#llx) failed: %lld %s; %s. The driver still holds %llu bytes there: do not unmap them, call "
                     "hp_unregister(%#llx) again",
                     outcome.call, ull(segment.start), static_cast<long long>(outcome.native),
-                    s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(base));
+                    s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(r.base));
     if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_ERROR, "%s", report.text.c_str());
   }
 }
 
-int32_t unavailable(State &state, const Selection &s, uint64_t base, uint64_t len, bool required, Report &report) {
+int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Registration &r, uint64_t len, bool required,
+                  Report &report) {
+  const bool foreign = outcome.failure == Failure::foreign;
+  state.registry.abandon(r);
+  release_all(s, state.registry, r, report);
+  if (!state.registry.settle(r, len, foreign ? Kind::foreign : required ? Kind::none : Kind::pageable)) return HP_E_STUCK;
+  if (foreign) return HP_FOREIGN;
+  if (required) return HP_E_REFUSED;
+  if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_WARN, "memory stays pageable: %s", report.text.c_str());
+  return HP_PAGEABLE;
+}
+
+int32_t unavailable(State &state, const Selection &s, const Region &region, Report &report) {
   report.text.add("no GPU runtime is usable, so memory stays pageable: cuda: %s; hip: %s; level_zero: %s",
                   s.info.cuda_reason, s.info.hip_reason, s.info.level_zero_reason);
-  if (required) return HP_E_UNAVAILABLE;
-  state.registry.record(base, len, Registry::Kind::pageable);
+  if (region.required()) return HP_E_UNAVAILABLE;
+  state.registry.record(region.base, region.len, Kind::pageable);
   if (first_time("no backend", 0)) log_line(HP_LOG_WARN, "%s", report.text.c_str());
   return HP_PAGEABLE;
 }
 
-// After a refusal: nothing of it stays pinned, and the caller gets the status that it asked for.
-int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, uint64_t base, uint64_t len, bool required,
-                  Report &report) {
-  const bool foreign = outcome.failure == Failure::foreign;
-  const auto kind = foreign ? Registry::Kind::foreign : required ? Registry::Kind::none : Registry::Kind::pageable;
-  state.registry.abandon(base, len);
-  release_all(s, state.registry, base, len, report);
-  if (!state.registry.settle(base, len, kind)) return HP_E_STUCK;
-  if (foreign) return HP_FOREIGN;
-  if (required) return HP_E_REFUSED;
-  if (first_time(outcome.call, outcome.native))
-    log_line(HP_LOG_WARN, "memory stays pageable: %s", report.text.c_str());
-  return HP_PAGEABLE;
-}
-
-}  // namespace
-
-int32_t register_range(State &state, uint64_t base, uint64_t len, uint32_t flags, Report &report) {
-  const Config &config = state.config();
-  const Selection &s = selection(config);
-  const bool required = flags & HP_REGISTER_REQUIRED;
-  if (s.backend == &kNone) return unavailable(state, s, base, len, required, report);
-  switch (state.registry.reserve(base, len, {s.info.max_segment, config.budget_bytes}, report)) {
+int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Registration *&r,
+                Report &report) {
+  Registry::Request request{region.base, region.len, {}, region.stretches};
+  for (const Extent &stretch : region.stretches) request.pages.append(stretch);
+  const Registry::Limits limits{std::min(limit, s.info.max_segment), kSegmentAlign, state.config().budget_bytes};
+  switch (state.registry.reserve(request, limits, r, report)) {
+    case Registry::Reserve::reserved:
     case Registry::Reserve::counted: return HP_OK;
     case Registry::Reserve::exists: return HP_E_EXISTS;
     case Registry::Reserve::over_budget: return HP_E_BUDGET;
-    case Registry::Reserve::too_often:
-      report.text.add("hp_register: %#llx is registered more than 2^31 times", ull(base));
-      return HP_E_NO_MEMORY;
-    case Registry::Reserve::reserved: break;
+    case Registry::Reserve::too_often: break;
   }
-  const Outcome outcome = pin_all(s, state.registry, base, len, flags, report);
-  if (outcome.failure != Failure::none) return roll_back(state, s, outcome, base, len, required, report);
-  state.registry.publish(base, len);
+  report.text.add("%#llx is registered more than 2^31 times", ull(region.base));
+  return HP_E_NO_MEMORY;
+}
+
+int32_t register_region(State &state, const Region &region, Report &report) {
+  const Selection &s = selection(state.config());
+  if (s.backend == &kNone) return unavailable(state, s, region, report);
+  Registration *r = nullptr;
+  const int32_t status = reserve(state, s, region, UINT64_MAX, r, report);
+  if (status != HP_OK || !r) return status;
+  Outcome outcome;
+  unsigned refusals = 0;
+  Step step;
+  do step = pin_step(s, state.registry, *r, region.flags, state.config().prefault_threads, refusals, outcome, report);
+  while (step == Step::pinned || step == Step::again);
+  if (step == Step::refused) return roll_back(state, s, outcome, *r, region.len, region.required(), report);
+  state.registry.publish(*r, region.len);
   return HP_OK;
 }
 
 namespace {
 
 int32_t end_registration(State &state, uint64_t base, bool whatever_count, Report &report) {
-  uint64_t len = 0;
-  switch (state.registry.begin_release(base, whatever_count, len, report)) {
+  Registration *r = nullptr;
+  switch (state.registry.begin_release(base, whatever_count, r, report)) {
     case Registry::Release::ended: return HP_OK;
     case Registry::Release::not_found: return HP_E_NOT_FOUND;
     case Registry::Release::release: break;
   }
-  release_all(selection(state.config()), state.registry, base, len, report);
-  return state.registry.settle(base, len, Registry::Kind::none) ? HP_OK : HP_E_STUCK;
+  release_all(selection(state.config()), state.registry, *r, report);
+  return state.registry.settle(*r, r->len, Kind::none) ? HP_OK : HP_E_STUCK;
 }
 
 // Ends every registration up to the newest given, highest base first; true when some segment is stuck.
@@ -235,7 +243,8 @@ bool end_up_to(State &state, uint64_t newest) {
   return stuck;
 }
 
-void tear_down(State &state) {
+void tear_down(void *argument) {
+  State &state = *static_cast<State *>(argument);
   Teardown &t = state.teardown;
   std::unique_lock lock(t.mutex);
   while (t.answered < t.requests) {
@@ -251,30 +260,11 @@ void tear_down(State &state) {
   t.running = false;
 }
 
-// Signals of the application are not for a thread of the library.
-void start_thread(State &state) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &before);
-  try {
-    std::thread(tear_down, std::ref(state)).detach();
-  } catch (...) {
-    pthread_sigmask(SIG_SETMASK, &before, nullptr);
-    throw;
-  }
-  pthread_sigmask(SIG_SETMASK, &before, nullptr);
-}
-
 }  // namespace
 
 int32_t unregister(State &state, uint64_t base, Report &report) { return end_registration(state, base, false, report); }
 
 int32_t unregister_all(State &state, uint64_t timeout_ns, Report &report) {
-  using Clock = std::chrono::steady_clock;
-  const auto start = Clock::now();
-  const auto longest = static_cast<uint64_t>(std::chrono::nanoseconds(Clock::time_point::max() - start).count());
-  const auto deadline = start + std::chrono::nanoseconds(std::min(timeout_ns, longest));
   Teardown &t = state.teardown;
   std::unique_lock lock(t.mutex);
   uint64_t any = 0;
@@ -282,10 +272,10 @@ int32_t unregister_all(State &state, uint64_t timeout_ns, Report &report) {
   t.newest = state.registry.newest();
   const uint64_t request = ++t.requests;
   if (!t.running) {
-    start_thread(state);
+    start_background(tear_down, &state);
     t.running = true;
   }
-  if (!t.changed.wait_until(lock, deadline, [&] { return t.answered >= request; })) {
+  if (!t.changed.wait_until(lock, deadline_after(timeout_ns), [&] { return t.answered >= request; })) {
     report.text.add("hp_unregister_all: the deadline of %llu ns passed; %llu bytes are still pinned and being released",
                     ull(timeout_ns), ull(counters.pinned_bytes.load()));
     return HP_E_TIMEOUT;

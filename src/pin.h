@@ -1,15 +1,49 @@
 // The course of one registration and of its end.
 #pragma once
-#include <cstdint>
+#include <hostpin.h>
 
+#include <cstdint>
+#include <span>
+
+#include "backend.h"
 #include "error.h"
 #include "state.h"
 
 namespace hp {
 
-int32_t register_range(State &state, uint64_t base, uint64_t len, uint32_t flags, Report &report);
+// What a caller wants registered: stretches of whole pages, in order, under one base.
+struct Region {
+  uint64_t base;
+  uint64_t len;  // from the base to the end of the last range
+  std::span<const Extent> stretches;
+  uint32_t flags;
+  bool required() const noexcept { return flags & HP_REGISTER_REQUIRED; }
+};
+
+int32_t register_region(State &state, const Region &region, Report &report);
 int32_t unregister(State &state, uint64_t base, Report &report);
 int32_t unregister_all(State &state, uint64_t timeout_ns, Report &report);
 int32_t device_pointer(State &state, uint64_t ptr, uint64_t &device, Report &report);
+
+// ---- The parts of that course, for job.cpp, which does the same chunk by chunk.
+
+// Where no backend is usable.
+int32_t unavailable(State &state, const Selection &s, const Region &region, Report &report);
+
+// Sets the pages aside. HP_OK with a registration: to be pinned; without one: it was registered before, and is counted.
+int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Registration *&r,
+                Report &report);
+
+// Pins one segment of what is set aside, or makes it smaller after a refusal that this may help against.
+enum class Step { done, pinned, again, refused };
+Step pin_step(const Selection &s, Registry &registry, const Registration &r, uint32_t flags, unsigned prefault_threads,
+              unsigned &refusals, Outcome &outcome, Report &report);
+
+// Gives back to the driver what is to be released, last first.
+void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report);
+
+// After a refusal: nothing of it stays pinned, and the caller gets the status that it asked for.
+int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Registration &r, uint64_t len, bool required,
+                  Report &report);
 
 }  // namespace hp

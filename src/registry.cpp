@@ -49,6 +49,12 @@ struct Meta {
 void add(std::atomic<uint64_t> &counter, uint64_t n) noexcept { counter.fetch_add(n, std::memory_order_relaxed); }
 void subtract(std::atomic<uint64_t> &counter, uint64_t n) noexcept { counter.fetch_sub(n, std::memory_order_relaxed); }
 
+void add_reference(SegmentTree &tree, const Segment &s) noexcept {
+  Meta m = Meta::of(s.meta);
+  ++m.references;
+  tree.set_meta(s.start, m.word());
+}
+
 std::atomic<uint64_t> &bytes_of(bool foreign) noexcept {
   return foreign ? counters.foreign_bytes : counters.pageable_bytes;
 }
@@ -60,8 +66,32 @@ Extent whole_pages(uint64_t start, uint64_t len) noexcept {
   return {start & ~(page - 1), (start + len + page - 1) & ~(page - 1)};
 }
 
+void Pages::append(const Extent &next) {
+  Extent &last = more_.empty() ? first_ : more_.back();
+  if (next.start <= last.end && last.end)
+    last.end = std::max(last.end, next.end);
+  else if (last.end == 0)
+    last = next;
+  else
+    more_.push_back(next);
+}
+
+void Pages::cut_at(uint64_t end) noexcept {
+  while (!more_.empty() && more_.back().start >= end) more_.pop_back();
+  Extent &last = more_.empty() ? first_ : more_.back();
+  last.end = std::max(last.start, std::min(last.end, end));
+}
+
+uint64_t Pages::size_before(uint64_t end) const noexcept {
+  uint64_t bytes = 0;
+  each([&](const Extent &e) { bytes += std::max(e.start, std::min(e.end, end)) - e.start; });
+  return bytes;
+}
+
+uint64_t Pages::size() const noexcept { return size_before(UINT64_MAX); }
+
 template <class Visit>
-void Registry::each(const SegmentTree &tree, const Extent &range, Visit visit) const {
+void Registry::each(const SegmentTree &tree, const Extent &range, Visit visit) {
   Segment s;
   for (uint64_t at = range.start; at < range.end && tree.find(at, s, true) && s.start < range.end; at = s.end) visit(s);
 }
@@ -78,61 +108,70 @@ void Registry::wake() noexcept {
 
 // ---- Registering
 
-Registry::Reserve Registry::reserve(uint64_t base, uint64_t len, const Limits &limits, Report &report) {
-  const Extent range = whole_pages(base, len);
+// Could its pages be reserved now? `fresh` is how many bytes of them nobody has pinned.
+bool Registry::fits(const Request &request, uint64_t &fresh, bool &too_often) const noexcept {
+  bool free = true;
+  too_often = false;
+  fresh = request.pages.size();
+  request.pages.each([&](const Extent &range) {
+    each(segments_, range, [&](const Segment &s) {
+      const Meta m = Meta::of(s.meta);
+      free = free && m.state == kPinned;
+      too_often = too_often || m.references >= kMaxCount;
+      fresh -= std::min(s.end, range.end) - std::max(s.start, range.start);
+    });
+  });
+  return free;
+}
+
+Registry::Reserve Registry::reserve(const Request &request, const Limits &limits, Registration *&out, Report &report) {
   std::unique_lock lock(mutex_);
   uint64_t fresh = 0;
   for (;;) {
-    const auto it = registrations_.find(base);
-    if (it != registrations_.end() && !it->second.busy && it->second.kind == Kind::pinned) {
+    const auto it = registrations_.find(request.base);
+    const bool busy = it != registrations_.end() && it->second.busy;
+    const Kind kind = it != registrations_.end() && !busy ? it->second.kind : Kind::none;
+    if ((kind == Kind::pinned || kind == Kind::stuck) &&
+        (it->second.len != request.len || it->second.pages != request.pages)) {
+      report.text.add("%#llx is registered with %s (%llu bytes, not %llu); unregister it first",
+                      static_cast<unsigned long long>(request.base),
+                      it->second.len == request.len ? "other ranges" : "another length",
+                      static_cast<unsigned long long>(it->second.len), static_cast<unsigned long long>(request.len));
+      return Reserve::exists;
+    }
+    if (kind == Kind::pinned) {
       Registration &r = it->second;
-      if (r.len != len) {
-        report.text.add("hp_register: %#llx is registered with %llu bytes, not %llu; unregister it first",
-                        static_cast<unsigned long long>(base), static_cast<unsigned long long>(r.len),
-                        static_cast<unsigned long long>(len));
-        return Reserve::exists;
-      }
       if (r.count == kMaxCount) return Reserve::too_often;
       ++r.count;
-      each(segments_, range, [&](const Segment &s) {
-        Meta m = Meta::of(s.meta);
-        ++m.references;
-        segments_.set_meta(s.start, m.word());
-      });
+      each_segment(r.pages, [&](const Segment &s) { add_reference(segments_, s); });
       return Reserve::counted;
     }
-    bool busy = it != registrations_.end() && it->second.busy;
-    uint32_t most = 0;
-    fresh = range.size();
-    each(segments_, range, [&](const Segment &s) {
-      const Meta m = Meta::of(s.meta);
-      busy = busy || m.state != kPinned;
-      most = std::max(most, m.references);
-      fresh -= std::min(s.end, range.end) - std::max(s.start, range.start);
-    });
-    if (most >= kMaxCount) return Reserve::too_often;
-    if (!busy) break;
+    bool too_often = false;
+    const bool free = fits(request, fresh, too_often);
+    if (too_often) return Reserve::too_often;
+    if (free && !busy) break;
     wait(lock);
   }
   const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
   if (limits.budget && fresh && (now > limits.budget || fresh > limits.budget - now)) {
-    report.text.add("hp_register: %llu more bytes would be pinned, %llu are, the budget is %llu; no driver was called",
+    report.text.add("%llu more bytes would be pinned, %llu are, the budget is %llu; no driver was called",
                     static_cast<unsigned long long>(fresh), static_cast<unsigned long long>(now),
                     static_cast<unsigned long long>(limits.budget));
     return Reserve::over_budget;
   }
-  Registration &r = registrations_[base];
+  Registration &r = registrations_[request.base];
   const bool is_new = r.kind == Kind::none;
+  r.base = request.base;
   try {
-    add_gaps(range, limits.segment);
+    r.pages = request.pages;
+    add_segments(request, limits);
   } catch (...) {
-    if (is_new) registrations_.erase(base);
+    if (is_new) registrations_.erase(request.base);
     throw;
   }
-  if (is_new) r = {base, len, 0, 0, Kind::none, false, nullptr, nullptr};
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
   r.busy = true;
-  each(segments_, range, [&](const Segment &s) {
+  each_segment(request.pages, [&](const Segment &s) {
     Meta m = Meta::of(s.meta);
     if (m.state != kPinned) return;
     if (m.stuck) subtract(counters.stuck_segments, 1);
@@ -140,39 +179,43 @@ Registry::Reserve Registry::reserve(uint64_t base, uint64_t len, const Limits &l
     ++m.references;
     segments_.set_meta(s.start, m.word());
   });
+  out = &r;
   return Reserve::reserved;
 }
 
-// Puts unpinned segments wherever the range has none. All or, on bad_alloc, none.
-void Registry::add_gaps(const Extent &range, uint64_t limit) {
-  auto add_segment = [&](uint64_t start, uint64_t end) {
-    Meta m;
-    m.references = 1;
-    m.serial = segment_serial_++ % Meta::kSerials;
-    segments_.insert({start, end, m.word(), 0});
-    add(counters.segments, 1);
-    add(counters.pinned_bytes, end - start);
-  };
+// Puts unpinned segments wherever the pages have none. All or, on bad_alloc, none.
+void Registry::add_segments(const Request &request, const Limits &limits) {
   try {
-    uint64_t at = range.start;
-    while (at < range.end) {
-      Segment s;
-      const bool any = segments_.find(at, s, true) && s.start < range.end;
-      if (any && s.start <= at) {
-        at = s.end;
-        continue;
-      }
-      const uint64_t end = std::min(any ? s.start : range.end, limit < UINT64_MAX - at ? at + limit : UINT64_MAX);
-      add_segment(at, end);
-      at = end;
-    }
+    for (const Extent &stretch : request.stretches) fill_gaps(stretch, limits);
   } catch (...) {
-    Extent unpinned;
-    while (next_unpinned_locked(range, unpinned)) drop(unpinned.start);
+    drop_unpinned(request.pages);
     throw;
   }
   const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
   if (now > counters.pinned_bytes_max.load(std::memory_order_relaxed)) counters.pinned_bytes_max.store(now);
+}
+
+void Registry::fill_gaps(const Extent &range, const Limits &limits) {
+  Segment s;
+  for (uint64_t at = range.start; at < range.end;) {
+    const bool any = segments_.find(at, s, true) && s.start < range.end;
+    if (any && s.start <= at) {
+      at = s.end;
+      continue;
+    }
+    uint64_t end = any ? s.start : range.end;
+    if (end - at > limits.segment) {
+      end = at + limits.segment;
+      if (end / limits.align * limits.align > at) end = end / limits.align * limits.align;
+    }
+    Meta m;
+    m.references = 1;
+    m.serial = segment_serial_++ % Meta::kSerials;
+    segments_.insert({at, end, m.word(), 0});
+    add(counters.segments, 1);
+    add(counters.pinned_bytes, end - at);
+    at = end;
+  }
 }
 
 // Takes a segment out of the table.
@@ -184,19 +227,31 @@ void Registry::drop(uint64_t start) noexcept {
   subtract(counters.pinned_bytes, s.end - s.start);
 }
 
-bool Registry::next_unpinned_locked(const Extent &range, Extent &out) const noexcept {
+void Registry::drop_unpinned(const Pages &pages) noexcept {
+  Extent unpinned;
+  while (first_unpinned(pages, 0, unpinned)) drop(unpinned.start);
+}
+
+bool Registry::first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept {
   bool found = false;
-  each(segments_, range, [&](const Segment &s) {
-    if (found || Meta::of(s.meta).state != kPinning) return;
+  each_segment(pages, [&](const Segment &s) {
+    if (found || s.start < from || Meta::of(s.meta).state != kPinning) return;
     out = {s.start, s.end};
     found = true;
   });
   return found;
 }
 
-bool Registry::next_unpinned(uint64_t base, uint64_t len, Extent &out) noexcept {
+bool Registry::next_unpinned(const Registration &r, Extent &out, uint64_t from) noexcept {
   std::lock_guard lock(mutex_);
-  return next_unpinned_locked(whole_pages(base, len), out);
+  return first_unpinned(r.pages, from, out);
+}
+
+uint64_t Registry::unpinned_bytes(const Registration &r) noexcept {
+  std::lock_guard lock(mutex_);
+  uint64_t bytes = 0;
+  each_segment(r.pages, [&](const Segment &s) { bytes += Meta::of(s.meta).state == kPinning ? s.end - s.start : 0; });
+  return bytes;
 }
 
 bool Registry::halve(const Extent &segment) {
@@ -230,14 +285,10 @@ void Registry::pinned(const Extent &segment, const Pinned &result, int32_t backe
   wake();
 }
 
-void Registry::publish(uint64_t base, uint64_t len) noexcept {
+void Registry::publish(Registration &r, uint64_t len, uint64_t end) noexcept {
   std::lock_guard lock(mutex_);
-  const auto it = registrations_.find(base);
-  Registration &r = it->second;
-  if (r.kind == Kind::pageable || r.kind == Kind::foreign) {
-    subtract(bytes_of(r.kind == Kind::foreign), r.len);
-    if (r.kind == Kind::foreign) uncover(whole_pages(r.base, r.len));
-  }
+  r.pages.cut_at(end);
+  if (r.kind == Kind::pageable || r.kind == Kind::foreign) forget_bytes(r);
   r.len = len;
   r.count = 1;
   r.kind = Kind::pinned;
@@ -249,26 +300,40 @@ void Registry::publish(uint64_t base, uint64_t len) noexcept {
 
 // ---- Releasing
 
-// Takes one reference off every pinned segment of the range; those that have none left are to be released.
-void Registry::unreference(const Extent &range) noexcept {
-  each(segments_, range, [&](const Segment &s) {
+// Takes one reference off every pinned segment from an address on; those that have none left are to be released.
+void Registry::unreference(const Pages &pages, uint64_t from) noexcept {
+  each_segment(pages, [&](const Segment &s) {
     Meta m = Meta::of(s.meta);
-    if (m.state != kPinned || m.references == 0) return;
+    if (s.start < from || m.state != kPinned || m.references == 0) return;
     if (--m.references == 0) m.state = kReleasing;
     segments_.set_meta(s.start, m.word());
   });
 }
 
-void Registry::abandon(uint64_t base, uint64_t len) noexcept {
-  const Extent range = whole_pages(base, len);
+void Registry::abandon(Registration &r) noexcept {
   std::lock_guard lock(mutex_);
-  Extent unpinned;
-  while (next_unpinned_locked(range, unpinned)) drop(unpinned.start);
-  unreference(range);
+  drop_unpinned(r.pages);
+  unreference(r.pages, 0);
   wake();
 }
 
-Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, uint64_t &len, Report &report) {
+void Registry::keep_until(Registration &r, uint64_t end) noexcept {
+  std::lock_guard lock(mutex_);
+  drop_unpinned(r.pages);
+  unreference(r.pages, end);
+  wake();
+}
+
+void Registry::take_references(const Registration &r, uint32_t n) noexcept {
+  if (n == 0) return;
+  each_segment(r.pages, [&](const Segment &s) {
+    Meta m = Meta::of(s.meta);
+    m.references -= std::min(m.references, n);
+    segments_.set_meta(s.start, m.word());
+  });
+}
+
+Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, Registration *&out, Report &report) {
   std::unique_lock lock(mutex_);
   Map::iterator it;
   while ((it = registrations_.find(base)) != registrations_.end() && it->second.busy) wait(lock);
@@ -277,45 +342,34 @@ Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, ui
     return Release::not_found;
   }
   Registration &r = it->second;
+  if (r.kind == Kind::pinned) take_references(r, whatever_count ? r.count - 1 : r.count > 1 ? 1 : 0);
   if (r.count > 1 && !whatever_count) {
     --r.count;
-    if (r.kind == Kind::pinned)
-      each(segments_, whole_pages(base, r.len), [&](const Segment &s) {
-        Meta m = Meta::of(s.meta);
-        --m.references;
-        segments_.set_meta(s.start, m.word());
-      });
     return Release::ended;
   }
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) {
     forget(it);
     return Release::ended;
   }
-  len = r.len;
   r.busy = true;
-  const Extent range = whole_pages(base, r.len);
+  out = &r;
   if (r.kind == Kind::pinned) {
-    each(segments_, range, [&](const Segment &s) {
-      Meta m = Meta::of(s.meta);
-      m.references -= std::min(m.references, r.count - 1);
-      segments_.set_meta(s.start, m.word());
-    });
-    unreference(range);
+    unreference(r.pages, 0);
     subtract(counters.registrations, 1);
     r.kind = Kind::none;
-  } else {
-    each(segments_, range, [&](const Segment &s) {
-      Meta m = Meta::of(s.meta);
-      if (!m.stuck) return;
-      m.state = kReleasing;
-      segments_.set_meta(s.start, m.word());
-    });
+    return Release::release;
   }
+  each_segment(r.pages, [&](const Segment &s) {
+    Meta m = Meta::of(s.meta);
+    if (!m.stuck) return;
+    m.state = kReleasing;
+    segments_.set_meta(s.start, m.word());
+  });
   return Release::release;
 }
 
 void Registry::explain_not_found(uint64_t base, Report &report) const {
-  report.text.add("hp_unregister: no registration has the base %#llx", static_cast<unsigned long long>(base));
+  report.text.add("no registration has the base %#llx", static_cast<unsigned long long>(base));
   auto it = registrations_.upper_bound(base);
   // Far back enough for any sane nesting; this is only for the message.
   for (int i = 0; i < 256 && it != registrations_.begin(); ++i) {
@@ -327,10 +381,10 @@ void Registry::explain_not_found(uint64_t base, Report &report) const {
   }
 }
 
-bool Registry::last_releasing(uint64_t base, uint64_t len, Extent &out) noexcept {
+bool Registry::last_releasing(const Registration &r, Extent &out) noexcept {
   std::lock_guard lock(mutex_);
   bool found = false;
-  each(segments_, whole_pages(base, len), [&](const Segment &s) {
+  each_segment(r.pages, [&](const Segment &s) {
     if (Meta::of(s.meta).state != kReleasing) return;
     out = {s.start, s.end};
     found = true;
@@ -358,25 +412,24 @@ void Registry::stuck(const Extent &segment) noexcept {
   wake();
 }
 
-bool Registry::settle(uint64_t base, uint64_t len, Kind kind) {
+bool Registry::settle(Registration &r, uint64_t len, Kind kind) noexcept {
   std::lock_guard lock(mutex_);
-  const auto it = registrations_.find(base);
-  Registration &r = it->second;
   bool stuck = false;
-  each(segments_, whole_pages(base, len), [&](const Segment &s) { stuck = stuck || Meta::of(s.meta).stuck; });
+  each_segment(r.pages, [&](const Segment &s) { stuck = stuck || Meta::of(s.meta).stuck; });
   r.busy = false;
+  const bool record = r.kind == Kind::pageable || r.kind == Kind::foreign;
   if (stuck) {
-    if (r.kind == Kind::pageable || r.kind == Kind::foreign) forget_bytes(r);
+    if (record) forget_bytes(r);
     r.kind = Kind::stuck;
     r.len = len;
     r.count = 1;
     r.serial = ++serial_;
   } else if (kind != Kind::none) {
     keep_record(r, len, kind);
-  } else if (r.kind == Kind::pageable || r.kind == Kind::foreign) {
+  } else if (record) {
     link(r);  // a failed attempt that leaves no record leaves the older one as it was
   } else {
-    registrations_.erase(it);
+    registrations_.erase(registrations_.find(r.base));
   }
   wake();
   return !stuck;
@@ -399,7 +452,7 @@ void Registry::record(uint64_t base, uint64_t len, Kind kind) {
 }
 
 // The record must not be in the list of the forgettable ones.
-void Registry::keep_record(Registration &r, uint64_t len, Kind kind) {
+void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
   const bool again = r.kind == kind && r.len == len && r.count < kMaxCount;
   if (again) {
     ++r.count;
@@ -513,6 +566,12 @@ bool Registry::query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept 
     out->foreign = !ours;
   }
   return true;
+}
+
+uint64_t Registry::border_after(uint64_t ptr) const noexcept {
+  Segment s;
+  if (!segments_.find(ptr, s, true)) return UINT64_MAX;
+  return s.start <= ptr ? s.end : s.start;
 }
 
 bool Registry::device(uint64_t ptr, Extent &segment, uint64_t &device, uint32_t &serial) const noexcept {

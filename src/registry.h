@@ -8,6 +8,8 @@
 #include <cstdint>
 #include <map>
 #include <mutex>
+#include <span>
+#include <vector>
 
 #include "backend.h"
 #include "error.h"
@@ -30,28 +32,79 @@ struct Extent {
   uint64_t start = 0;
   uint64_t end = 0;
   uint64_t size() const noexcept { return end - start; }
+  bool operator==(const Extent &) const = default;
 };
 Extent whole_pages(uint64_t start, uint64_t len) noexcept;  // end is 0 when it would wrap
 
+// The pages of a registration: one stretch, or several in order that do not touch.
+class Pages {
+public:
+  Pages() = default;
+  explicit Pages(const Extent &only) noexcept : first_(only) {}
+  void append(const Extent &next);  // not before the last one
+  void cut_at(uint64_t end) noexcept;
+  uint64_t size_before(uint64_t end) const noexcept;
+  bool operator==(const Pages &) const = default;
+  uint64_t size() const noexcept;
+  template <class Visit>
+  void each(Visit visit) const {
+    visit(first_);
+    for (const Extent &e : more_) visit(e);
+  }
+
+private:
+  Extent first_;
+  std::vector<Extent> more_;
+};
+
+enum class Kind : uint8_t { none, pinned, pageable, foreign, stuck };
+
+// What is known under one base. While `busy` one thread is at work on it without the lock, and others that want it wait.
+struct Registration {
+  uint64_t base = 0;
+  uint64_t len = 0;
+  Pages pages;
+  uint64_t serial = 0;
+  uint32_t count = 0;
+  Kind kind = Kind::none;
+  bool busy = false;
+  // Records that may be forgotten, in order of age.
+  Registration *older = nullptr;
+  Registration *newer = nullptr;
+};
+
 class Registry {
 public:
-  // ---- Registering. After reserve() returned kReserved the caller pins what next_unpinned() gives until there is no
-  // more, telling each with pinned(), and then calls publish(); or, when one fails, abandon() and release().
-  enum class Reserve { counted, reserved, exists, over_budget, too_often };
+  // What is to be registered: base and length as the caller gave them, the pages of it, and the stretches (of the same
+  // pages) that get segments of their own.
+  struct Request {
+    uint64_t base;
+    uint64_t len;
+    Pages pages;
+    std::span<const Extent> stretches;
+  };
   struct Limits {
     uint64_t segment;  // bytes in one segment at most, whole pages
+    uint64_t align;    // cuts are made at multiples of this where the limit allows it
     uint64_t budget;   // bytes that may be pinned; 0: no limit
   };
-  Reserve reserve(uint64_t base, uint64_t len, const Limits &limits, Report &report);
-  bool next_unpinned(uint64_t base, uint64_t len, Extent &out) noexcept;
+
+  // ---- Registering. After reserve() returned kReserved the caller pins what next_unpinned() gives until there is no
+  // more, telling each with pinned(), and then calls publish(). When the driver refuses it calls abandon() or
+  // keep_until(), releases what last_releasing() gives, and then calls settle() or publish().
+  enum class Reserve { counted, reserved, exists, over_budget, too_often };
+  Reserve reserve(const Request &request, const Limits &limits, Registration *&out, Report &report);
+  bool next_unpinned(const Registration &r, Extent &out, uint64_t from = 0) noexcept;
+  uint64_t unpinned_bytes(const Registration &r) noexcept;
   bool halve(const Extent &segment);  // makes two of an unpinned one; false where that is less than a page
   void pinned(const Extent &segment, const Pinned &result, int32_t backend, uint32_t flags) noexcept;
-  void publish(uint64_t base, uint64_t len) noexcept;
-  void abandon(uint64_t base, uint64_t len) noexcept;
+  void publish(Registration &r, uint64_t len, uint64_t end = UINT64_MAX) noexcept;  // with the pages before `end`
+  void abandon(Registration &r) noexcept;
+  void keep_until(Registration &r, uint64_t end) noexcept;  // gives up the pages from `end` on
 
-  // Ends an abandoned registration once nothing of it is left to release: with a record of `kind`, or none.
-  enum class Kind : uint8_t { none, pinned, pageable, foreign, stuck };
-  bool settle(uint64_t base, uint64_t len, Kind kind);  // false: some of it is stuck, and it stays known as that
+  // Ends what was begun once there is nothing left to release: with a record of `kind`, or none. False: some of it is
+  // stuck, and stays known as that.
+  bool settle(Registration &r, uint64_t len, Kind kind) noexcept;
 
   // A registration for which no driver was asked.
   void record(uint64_t base, uint64_t len, Kind kind);
@@ -59,8 +112,8 @@ public:
   // ---- Releasing. After begin_release() returned kRelease the caller unpins what last_releasing() gives, last first,
   // telling each with released() or stuck(), and then calls settle() with Kind::none.
   enum class Release { ended, release, not_found };
-  Release begin_release(uint64_t base, bool whatever_count, uint64_t &len, Report &report);
-  bool last_releasing(uint64_t base, uint64_t len, Extent &out) noexcept;
+  Release begin_release(uint64_t base, bool whatever_count, Registration *&out, Report &report);
+  bool last_releasing(const Registration &r, Extent &out) noexcept;
   void released(const Extent &segment) noexcept;
   void stuck(const Extent &segment) noexcept;
 
@@ -70,38 +123,36 @@ public:
 
   // ---- Asking; without a lock.
   bool query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept;
+  uint64_t border_after(uint64_t ptr) const noexcept;  // of segments; UINT64_MAX if there is none
   // The segment of ours that holds ptr, and its device address, 0 if it was not asked for yet.
   bool device(uint64_t ptr, Extent &segment, uint64_t &device, uint32_t &serial) const noexcept;
   void keep_device(const Extent &segment, uint32_t serial, uint64_t device) noexcept;
 
 private:
-  struct Registration {
-    uint64_t base = 0;
-    uint64_t len = 0;
-    uint64_t serial = 0;
-    uint32_t count = 0;
-    Kind kind = Kind::none;
-    bool busy = false;  // a thread is at work on it without the lock
-    // Records that may be forgotten, in order of age.
-    Registration *older = nullptr;
-    Registration *newer = nullptr;
-  };
   using Map = std::map<uint64_t, Registration>;
 
   template <class Visit>
-  void each(const SegmentTree &tree, const Extent &range, Visit visit) const;
+  static void each(const SegmentTree &tree, const Extent &range, Visit visit);
+  template <class Visit>
+  void each_segment(const Pages &pages, Visit visit) const {
+    pages.each([&](const Extent &range) { each(segments_, range, visit); });
+  }
   void wait(std::unique_lock<std::mutex> &lock);
   void wake() noexcept;
-  void add_gaps(const Extent &range, uint64_t limit);
+  bool fits(const Request &request, uint64_t &fresh, bool &too_often) const noexcept;
+  void add_segments(const Request &request, const Limits &limits);
+  void fill_gaps(const Extent &range, const Limits &limits);
   void drop(uint64_t start) noexcept;
-  bool next_unpinned_locked(const Extent &range, Extent &out) const noexcept;
+  void drop_unpinned(const Pages &pages) noexcept;
+  void unreference(const Pages &pages, uint64_t from) noexcept;
+  void take_references(const Registration &r, uint32_t n) noexcept;
   void explain_not_found(uint64_t base, Report &report) const;
-  void unreference(const Extent &range) noexcept;
-  void keep_record(Registration &r, uint64_t len, Kind kind);
+  bool first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept;
+  void keep_record(Registration &r, uint64_t len, Kind kind) noexcept;
   void forget(Map::iterator it) noexcept;
+  void forget_bytes(const Registration &r) noexcept;
   void link(Registration &r) noexcept;
   void unlink(Registration &r) noexcept;
-  void forget_bytes(const Registration &r) noexcept;
   void cover(const Registration &r) noexcept;
   void uncover(const Extent &range) noexcept;
 

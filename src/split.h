@@ -22,12 +22,7 @@ struct SegmentBorders {
   const void *context;
 };
 
-// One copy between host memory and a device or another place, which may have no address in this process.
-struct Copy {
-  const void *host;
-  void *other;
-  uint64_t bytes;
-};
+using Copy = hp_copy;
 
 // The same copies with each that crosses a segment border cut there; one of 0 bytes stays as it is. Terms as above; out
 // must not overlap in. Segments that come or go during the call are safe: no more than capacity copies are ever

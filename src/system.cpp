@@ -105,6 +105,13 @@ uint64_t page_size() noexcept {
   return size;
 }
 
+std::chrono::steady_clock::time_point deadline_after(uint64_t ns) noexcept {
+  using Clock = std::chrono::steady_clock;
+  const auto now = Clock::now();
+  const auto longest = static_cast<uint64_t>(std::chrono::nanoseconds(Clock::time_point::max() - now).count());
+  return now + std::chrono::nanoseconds(std::min(ns, longest));
+}
+
 KernelVersion kernel_version() noexcept {
   KernelVersion v;
   utsname u;
@@ -137,7 +144,7 @@ bool running_under_wsl() noexcept {
 }
 
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
-  Mapping m{true, true, true, false, false};
+  Mapping m{true, true, true, false, true, false};
   uint64_t at = start;
   Lines lines("/proc/self/maps");
   while (at < end) {
@@ -156,6 +163,7 @@ Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
     const char *name = path ? line + path : "";
     const bool memory = starts_with(name, "/dev/shm/") || starts_with(name, "/memfd:") || starts_with(name, "/SYSV") ||
                         starts_with(name, "/dev/zero") || starts_with(name, "/anon_hugepage");
+    if (*name && *name != '[') m.anonymous = false;
     if (*name == '/' && starts_with(name, "/dev/") && !memory)
       m.device = true;
     else if (*name == '/' && !memory)

@@ -1,5 +1,6 @@
 // What the operating system tells of this machine and this process.
 #pragma once
+#include <chrono>
 #include <cstdint>
 #include <span>
 
@@ -8,6 +9,9 @@
 namespace hp {
 
 uint64_t page_size() noexcept;
+
+// A point in time that many nanoseconds from now, or the last one there is.
+std::chrono::steady_clock::time_point deadline_after(uint64_t ns) noexcept;
 
 struct KernelVersion {
   unsigned major = 0;
@@ -29,6 +33,7 @@ struct Mapping {
   bool readable = false;  // all of it
   bool writable = false;  // all of it
   bool file = false;      // some of it is a file on a filesystem, not anonymous or shared memory
+  bool anonymous = false; // all of it is memory without a name
   bool device = false;    // some of it is memory of a device (PFN or I/O mapping)
 };
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept;

@@ -1,0 +1,264 @@
+#include "job.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "backend.h"
+#include "background.h"
+#include "pin.h"
+#include "prefault.h"
+#include "system.h"
+
+using Clock = std::chrono::steady_clock;
+
+// Held by the caller's handle and by the thread; the later of them deletes it.
+struct hp_job {
+  hp_job(hp::State &in, const hp::Selection &chosen, uint64_t base, uint64_t len, std::vector<hp::Extent> pages,
+         uint32_t flags, const hp_job_options &how)
+      : state(in), selection(chosen), stretches(std::move(pages)), region{base, len, stretches, flags}, options(how),
+        device(chosen.backend->current ? chosen.backend->current() : 0) {
+    hp::Pages all;
+    for (const hp::Extent &stretch : stretches) all.append(stretch);
+    bytes_total = all.size();
+  }
+
+  hp::State &state;
+  const hp::Selection &selection;
+  const std::vector<hp::Extent> stretches;
+  const hp::Region region;
+  const hp_job_options options;
+  const uint64_t device;  // what was current in the caller
+  const Clock::time_point started = Clock::now();
+
+  std::atomic<int> holders{2};
+  std::atomic<bool> cancelled{false};
+  std::atomic<uint64_t> bytes_total{0}, bytes_done{0}, pinned_bytes{0};
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool done = false;
+  int32_t status = 0;
+  uint64_t elapsed_ns = 0;
+  hp::Report report;
+};
+
+namespace hp {
+
+namespace {
+
+constexpr uint64_t kDefaultChunk = uint64_t{1} << 30;
+constexpr std::chrono::seconds kCapturePatience{5};
+constexpr std::chrono::milliseconds kCapturePause{20};
+
+// Jobs make one driver call at a time; leaked, as threads outlive static destructors.
+struct Turn {
+  std::mutex mutex;
+  std::condition_variable changed;
+  bool taken = false;
+};
+
+Turn &turn() {
+  static Turn *const t = new Turn;
+  return *t;
+}
+
+// False when the job was cancelled while it waited.
+bool take_turn(const hp_job &job) {
+  std::unique_lock lock(turn().mutex);
+  turn().changed.wait(lock, [&] { return !turn().taken || job.cancelled; });
+  if (job.cancelled) return false;
+  return turn().taken = true;
+}
+
+void end_turn() {
+  const std::lock_guard lock(turn().mutex);
+  turn().taken = false;
+  turn().changed.notify_all();
+}
+
+// False when the job was cancelled meanwhile.
+bool rest(hp_job &job, std::chrono::nanoseconds time) {
+  std::unique_lock lock(job.mutex);
+  return !job.changed.wait_for(lock, time, [&] { return job.cancelled.load(); });
+}
+
+uint64_t elapsed(const hp_job &job) noexcept {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(Clock::now() - job.started).count());
+}
+
+// Makes the pages of one chunk present while the driver pins the one before it.
+class PrefaultAhead {
+public:
+  explicit PrefaultAhead(const hp_job &job) noexcept
+      : how_{job.options.prefault_threads ? job.options.prefault_threads : job.state.config().prefault_threads,
+             (job.region.flags & HP_REGISTER_HUGEPAGES) != 0, &job.cancelled},
+        wanted_(job.region.flags & HP_REGISTER_PREFAULT) {}
+
+  void finish(const Extent &chunk) {  // this one is needed now
+    if (!wanted_) return;
+    if (thread_.joinable()) thread_.join();
+    if (chunk.start != last_) prefault(chunk, how_);
+    last_ = chunk.start;
+  }
+  void start(const Extent &chunk) {  // this one is next
+    if (!wanted_) return;
+    last_ = chunk.start;
+    thread_ = std::jthread([this, chunk] { prefault(chunk, how_); });
+  }
+
+private:
+  Prefault how_;
+  bool wanted_;
+  uint64_t last_ = 0;
+  std::jthread thread_;
+};
+
+void count_progress(hp_job &job, const Registration &r, uint64_t refused) noexcept {
+  const uint64_t pinned = job.bytes_total - job.state.registry.unpinned_bytes(r);
+  job.pinned_bytes = pinned;
+  job.bytes_done = pinned + refused;
+}
+
+enum class End { done, refused, cancelled };
+
+// Pins chunk after chunk. After a refusal `outcome` and `where` say what and which.
+End pin_chunks(hp_job &job, Registration &r, Outcome &outcome, Extent &where) {
+  Registry &registry = job.state.registry;
+  PrefaultAhead ahead(job);
+  const auto give_up = Clock::now() + kCapturePatience;
+  unsigned refusals = 0;
+  while (registry.next_unpinned(r, where)) {
+    Extent next;
+    ahead.finish(where);
+    if (registry.next_unpinned(r, next, where.end)) ahead.start(next);
+    if (!take_turn(job)) return End::cancelled;
+    const Step step = pin_step(job.selection, registry, r, job.region.flags & ~HP_REGISTER_PREFAULT, 0, refusals,
+                               outcome, job.report);
+    end_turn();
+    count_progress(job, r, 0);
+    const bool capture = outcome.failure == Failure::capture && Clock::now() < give_up;
+    if (step == Step::refused && !capture) return End::refused;
+    const auto pause = capture ? std::chrono::nanoseconds(kCapturePause) : std::chrono::nanoseconds(job.options.pause_ns);
+    if (pause.count() && !rest(job, pause)) return End::cancelled;
+    if (job.cancelled) return End::cancelled;
+  }
+  return End::done;
+}
+
+// A registration of the pages before `end` only. Segments behind it that were shared and are wanted by nobody any more
+// are given back; should the driver not take one, it stays known as stuck, under no base.
+int32_t keep(hp_job &job, Registration &r, uint64_t end) {
+  const uint64_t kept = r.pages.size_before(end);
+  job.state.registry.keep_until(r, end);
+  release_all(job.selection, job.state.registry, r, job.report);
+  job.state.registry.publish(r, job.region.len, end);
+  job.pinned_bytes = kept;
+  return HP_PAGEABLE;
+}
+
+int32_t finish(hp_job &job, Registration &r) {
+  Registry &registry = job.state.registry;
+  Outcome outcome;
+  Extent where;
+  switch (pin_chunks(job, r, outcome, where)) {
+    case End::done:
+      registry.publish(r, job.region.len);
+      job.report = {};
+      return HP_OK;
+    case End::refused: {
+      registry.next_unpinned(r, where);  // it may have become smaller
+      count_progress(job, r, where.size());
+      if (job.options.keep && r.pages.size_before(where.start) > 0) return keep(job, r, where.start);
+      job.pinned_bytes = 0;
+      return roll_back(job.state, job.selection, outcome, r, job.region.len, job.region.required(), job.report);
+    }
+    case End::cancelled: break;
+  }
+  registry.abandon(r);
+  job.report = {};
+  release_all(job.selection, registry, r, job.report);
+  job.pinned_bytes = 0;
+  return registry.settle(r, job.region.len, Kind::none) ? HP_E_CANCELLED : HP_E_STUCK;
+}
+
+int32_t run_course(hp_job &job) {
+  if (job.selection.backend == &kNone) return unavailable(job.state, job.selection, job.region, job.report);
+  if (job.selection.backend->enter) job.selection.backend->enter(job.device);
+  Registration *r = nullptr;
+  const uint64_t chunk = job.options.chunk_bytes ? job.options.chunk_bytes : kDefaultChunk;
+  const int32_t status = reserve(job.state, job.selection, job.region, chunk, r, job.report);
+  if (status != HP_OK) return status;
+  if (r) return finish(job, *r);
+  job.bytes_done = job.pinned_bytes = job.bytes_total.load();  // registered before, and counted
+  return HP_OK;
+}
+
+void run_job(void *argument) {
+  auto *job = static_cast<hp_job *>(argument);
+  int32_t status = HP_E_NO_MEMORY;
+  try {
+    status = run_course(*job);
+  } catch (...) {
+  }
+  {
+    const std::lock_guard lock(job->mutex);
+    job->status = status;
+    job->elapsed_ns = elapsed(*job);
+    job->done = true;
+    job->changed.notify_all();
+  }
+  free_job(job);
+}
+
+}  // namespace
+
+int32_t start_job(State &state, uint64_t base, uint64_t len, std::vector<Extent> stretches, uint32_t flags,
+                  const hp_job_options &options, hp_job *&job) {
+  auto made = std::make_unique<hp_job>(state, selection(state.config()), base, len, std::move(stretches), flags, options);
+  start_background(run_job, made.get());
+  job = made.release();
+  return HP_OK;
+}
+
+void poll_job(hp_job &job, hp_progress &out) noexcept {
+  out = {};
+  out.struct_size = sizeof(out);
+  const std::lock_guard lock(job.mutex);
+  out.state = job.done ? HP_JOB_DONE : HP_JOB_RUNNING;
+  out.status = job.status;
+  out.bytes_done = job.bytes_done;
+  out.bytes_total = job.bytes_total;
+  out.pinned_bytes = job.pinned_bytes;
+  out.elapsed_ns = job.done ? job.elapsed_ns : elapsed(job);
+}
+
+int32_t wait_for_job(hp_job &job, uint64_t timeout_ns, Report &report) {
+  std::unique_lock lock(job.mutex);
+  if (!job.changed.wait_until(lock, deadline_after(timeout_ns), [&] { return job.done; })) {
+    report.text.add("hp_job_wait: the deadline of %llu ns passed; the job goes on",
+                    static_cast<unsigned long long>(timeout_ns));
+    return HP_E_TIMEOUT;
+  }
+  report = job.report;
+  return job.status;
+}
+
+void cancel_job(hp_job &job) noexcept {
+  {
+    const std::lock_guard lock(job.mutex);
+    job.cancelled = true;
+    job.changed.notify_all();
+  }
+  const std::lock_guard lock(turn().mutex);
+  turn().changed.notify_all();
+}
+
+void free_job(hp_job *job) noexcept {
+  if (--job->holders == 0) delete job;
+}
+
+}  // namespace hp
