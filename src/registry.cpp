@@ -15,7 +15,8 @@ namespace {
 constexpr size_t kMaxRecords = 65536;
 constexpr uint32_t kMaxCount = 0x7fffffff;
 
-enum State : uint64_t { kPinning = 1, kPinned = 2, kReleasing = 3 };
+// kReleasing: to be given back to the driver; kGoing: a thread is doing so.
+enum State : uint64_t { kGoing = 0, kPinning = 1, kPinned = 2, kReleasing = 3 };
 
 // What a segment's meta word holds. One word, so that readers always see one moment of it.
 struct Meta {
@@ -261,12 +262,8 @@ bool Registry::halve(const Extent &segment) {
   std::lock_guard lock(mutex_);
   Segment s;
   if (!segments_.find(segment.start, s)) return false;
-  Segment high = s;
-  high.start = middle;
-  segments_.erase(s.start);  // first, so that the second insert's nodes come out of what this gives back
-  s.end = middle;
-  segments_.insert(s);
-  segments_.insert(high);
+  segments_.insert({middle, s.end, s.meta, s.device});
+  segments_.set_end(s.start, middle);
   add(counters.segments, 1);
   return true;
 }
@@ -361,7 +358,7 @@ Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, Re
   }
   each_segment(r.pages, [&](const Segment &s) {
     Meta m = Meta::of(s.meta);
-    if (!m.stuck) return;
+    if (!m.stuck || m.state != kPinned) return;
     m.state = kReleasing;
     segments_.set_meta(s.start, m.word());
   });
@@ -381,15 +378,28 @@ void Registry::explain_not_found(uint64_t base, Report &report) const {
   }
 }
 
+// A segment goes to one thread only, though it may lie in the ranges of several that are being released. None of them is
+// released before it is gone.
 bool Registry::last_releasing(const Registration &r, Extent &out) noexcept {
-  std::lock_guard lock(mutex_);
-  bool found = false;
-  each_segment(r.pages, [&](const Segment &s) {
-    if (Meta::of(s.meta).state != kReleasing) return;
-    out = {s.start, s.end};
-    found = true;
-  });
-  return found;
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    Segment last;
+    bool going = false;
+    each_segment(r.pages, [&](const Segment &s) {
+      const State state = Meta::of(s.meta).state;
+      if (state == kReleasing) last = s;
+      going = going || state == kGoing;
+    });
+    if (last.end) {
+      Meta m = Meta::of(last.meta);
+      m.state = kGoing;
+      segments_.set_meta(last.start, m.word());
+      out = {last.start, last.end};
+      return true;
+    }
+    if (!going) return false;
+    wait(lock);
+  }
 }
 
 void Registry::released(const Extent &segment) noexcept {

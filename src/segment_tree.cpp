@@ -77,9 +77,11 @@ bool SegmentTree::look(uint64_t addr, Segment &out, bool &found) const noexcept 
   for (Reference reference = root_.load(kAcquire); reference;) {
     if (is_leaf(reference)) {
       const Leaf &n = node<Leaf>(reference);
+      prefetch_values(n);
       const unsigned r = rank(n, addr);
-      out = entry(n, r - (r != 0));
-      if (out.end <= addr && r < Leaf::kFanout) out = entry(n, r);
+      const unsigned before = r - (r != 0);
+      const bool over = n.value[before].end.load(kAcquire) <= addr;
+      out = entry(n, over ? std::min(r, Leaf::kFanout - 1) : before);
       if (n.self.load(kAcquire) != reference) return false;
       found = out.end > addr && out.start != UINT64_MAX;
       if (found) return true;
@@ -243,10 +245,27 @@ inline void SegmentTree::publish(const Path &path, unsigned depth, Reference ref
     node<Inner>(path.step[depth - 1].node).child[path.step[depth - 1].slot].store(reference, kRelease);
 }
 
+// A bound outlives the entry it came from, and the new entry may lie across it: then its tail would be looked for on the
+// wrong side. Nothing lies between the bound and the entry's end, so readers are right with either bound meanwhile. Only
+// the nearest bound can be meant: there is an entry between it and the next one.
+void SegmentTree::raise_bound(const Path &path, uint64_t end) noexcept {
+  for (unsigned depth = path.depth; depth-- > 0;) {
+    Inner &n = node<Inner>(path.step[depth].node);
+    const unsigned slot = path.step[depth].slot;
+    const uint64_t bound = n.key[slot].load(kRelaxed);
+    if (bound == UINT64_MAX) continue;
+    if (bound >= end) return;
+    n.key[slot].store(end, kRelease);
+    if (slot % kLine == kLine - 1) n.guide[slot / kLine].store(end, kRelease);
+    return;
+  }
+}
+
 void SegmentTree::insert(const Segment &segment) {
   Path path;
   descend(segment.start, path);
   reserve(1);
+  raise_bound(path, segment.end);
   ++size_;
   if (!path.leaf) return publish(path, 0, make(&segment, 1));
   Leaf &old = node<Leaf>(path.leaf);
@@ -412,6 +431,11 @@ void SegmentTree::shrink(const Path &path, Draft &draft, Retired &retired) noexc
 void SegmentTree::set_meta(uint64_t start, uint64_t meta) noexcept {
   Path path;
   if (descend(start, path)) node<Leaf>(path.leaf).value[path.rank - 1].meta.store(meta, kRelease);
+}
+
+void SegmentTree::set_end(uint64_t start, uint64_t end) noexcept {
+  Path path;
+  if (descend(start, path)) node<Leaf>(path.leaf).value[path.rank - 1].end.store(end, kRelease);
 }
 
 void SegmentTree::set_device(uint64_t start, uint64_t device) noexcept {

@@ -8,7 +8,7 @@
 
 namespace hp {
 
-// One range with what belongs to it. `meta` and `device` may be changed in place; start and end may not.
+// One range with what belongs to it. `meta`, `device` and `end` may be changed in place; start may not.
 struct Segment {
   uint64_t start = 0;
   uint64_t end = 0;
@@ -16,8 +16,8 @@ struct Segment {
   uint64_t device = 0;
 };
 
-// A B+ tree whose nodes are not changed once they can be reached, but copied; only references to children, meta and
-// device are stored in place. A reference is the place of a node with a generation, and each node says by which
+// A B+ tree whose nodes are not changed once they can be reached, but copied; only references to children and
+// their bounds, end, meta and device are stored in place. A reference is the place of a node with a generation, and each node says by which
 // reference it goes. That changes before the node is used again, so a reader that still looks at it sees that and
 // starts over. Nodes are never given back to the system, so such a late look is never at unmapped memory.
 class SegmentTree {
@@ -41,6 +41,7 @@ public:
   void erase(uint64_t start) noexcept;
   void set_meta(uint64_t start, uint64_t meta) noexcept;
   void set_device(uint64_t start, uint64_t device) noexcept;
+  void set_end(uint64_t start, uint64_t end) noexcept;  // not beyond what it was
   size_t size() const noexcept { return size_; }
 
 private:
@@ -136,6 +137,7 @@ private:
   void load(Reference reference, Draft &draft) const noexcept;
 
   bool descend(uint64_t start, Path &path) const noexcept;
+  void raise_bound(const Path &path, uint64_t end) noexcept;
   void publish(const Path &path, unsigned depth, Reference reference) noexcept;
   void split_leaf(const Path &path, const Segment &segment) noexcept;
   void replace_by_two(const Path &path, Reference left, uint64_t key, Reference right, Retired &retired) noexcept;

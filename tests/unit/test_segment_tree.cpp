@@ -492,3 +492,35 @@ TEST_CASE("readers see a changed meta and device with the segment they belong to
   reader.join();
   CHECK(wrong == 0);
 }
+
+// A bound in an inner node outlives the range it came from; a later, wider range may lie across it.
+TEST_CASE("ranges of any width are found by every address in them") {
+  for (unsigned seed = 0; seed < 30; ++seed) {
+    hp::SegmentTree tree;
+    std::map<uint64_t, uint64_t> model;
+    std::mt19937_64 random(seed);
+    const uint64_t span = seed % 3 == 0 ? 500 : seed % 3 == 1 ? 5000 : 200000;
+    for (int i = 0; i < 30000; ++i) {
+      const uint64_t start = random() % span + 1;
+      uint64_t end = start + 1 + random() % (1 + random() % 200);
+      const auto next = model.lower_bound(start);
+      const bool insert = (i / 5000) % 2 ? random() % 3 == 0 : random() % 3 != 0;
+      if (insert) {
+        if (next != model.end()) end = std::min(end, next->first);
+        if (end <= start || (next != model.begin() && std::prev(next)->second > start)) continue;
+        model[start] = end;
+        tree.insert({start, end, start, 0});
+      } else if (next != model.end()) {
+        tree.erase(next->first);
+        model.erase(next);
+      }
+      const uint64_t address = random() % (span + 300);
+      const auto after = model.upper_bound(address);
+      const bool inside = after != model.begin() && std::prev(after)->second > address;
+      hp::Segment found;
+      REQUIRE(tree.find(address, found) == inside);
+      if (inside) REQUIRE(found.start == std::prev(after)->first);
+      REQUIRE(tree.find(address, found, true) == (inside || after != model.end()));
+    }
+  }
+}
