@@ -257,6 +257,35 @@ TEST_CASE_METHOD(Scripted, "file_lock: one process at a time is inside a registe
     std::filesystem::remove_all(folder);
 }
 
+TEST_CASE_METHOD(Scripted, "a reset forgets everything that a test may have done") {
+    REQUIRE(hps_script("devices=2,trace=1,maps=0") == 0);
+    int hook_calls = 0;
+    hps_on_call([](const char *, const void *, size_t, void *user) { ++*static_cast<int *>(user); }, &hook_calls);
+    hps_capture_begin(HPS_CAPTURE_RELAXED);
+    hps_set_current_context(1);
+    CHECK(add() == 0);
+    CHECK(remove(page) == 713);
+    CHECK(hps_pin_foreign(HPS_HIP, memory.at(), page) == 0);
+    CHECK(hook_calls == 2);
+
+    hps_reset();
+    CHECK(hps_calls("*") == 0);
+    CHECK(hps_trace(nullptr, 0) == 0);
+    CHECK(hps_registrations(nullptr, 0) == 0);
+    CHECK(hps_pinned_pages(nullptr, 0) == 0);
+    CHECK(hps_capture_end() == 1); // none is under way
+    CHECK(hps_current_context() == -1);
+    CHECK(hps_context_active(1) == 0);
+    CHECK(hps_last_error("cudart12") == 0);
+    int value = 0;
+    CHECK(cudart("cudaGetDeviceCount", &value) == 0);
+    CHECK(value == 1);
+    CHECK(cudart("cudaGetDevice", &value) == 0);
+    CHECK(value == 0);
+    CHECK(hook_calls == 2);
+    CHECK(hps_trace(nullptr, 0) == 0);
+}
+
 TEST_CASE_METHOD(Scripted, "a script applies on top of the one before, all of it or nothing") {
     REQUIRE(hps_script("devices=3") == 0);
     REQUIRE(hps_script("fail=register:1:2") == 0);
