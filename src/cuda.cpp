@@ -88,16 +88,17 @@ bool take_runtime(Look &look, const Library &library) {
     return false;
   }
   LastErrorGuard errors(g_api);
-  if (errors.check(g_api.runtime_get_version(&runtime)) != 0 || runtime < kOldestRuntime) {
-    why.add("%s is version %d, older than CUDA 11", library.file.c_str(), runtime);
-    add_reason(look, why.c_str());
-    return false;
-  }
+  // First, because CUDA 11 does not even tell its version without a driver.
   int count = 0;
   const int code = errors.check(g_api.get_device_count(&count));
   if (code != 0 || count < 1) {
     why.add("%s: cudaGetDeviceCount returned %d %s, %d device(s)", library.file.c_str(), code,
             g_api.get_error_name(code), count);
+    add_reason(look, why.c_str());
+    return false;
+  }
+  if (errors.check(g_api.runtime_get_version(&runtime)) != 0 || runtime < kOldestRuntime) {
+    why.add("%s is version %d, older than CUDA 11", library.file.c_str(), runtime);
     add_reason(look, why.c_str());
     return false;
   }
