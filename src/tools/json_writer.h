@@ -1,5 +1,6 @@
 // Writes JSON text. What is written is valid UTF-8 whatever the strings hold.
 #pragma once
+#include <concepts>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -18,8 +19,10 @@ public:
   void value(const char *text) { value(std::string_view(text)); }
   void value(bool yes) { raw(yes ? "true" : "false"); }
   void value(double number);
-  template <class Integer> requires std::is_integral_v<Integer> void value(Integer number) { raw(std::to_string(number)); }
-  template <class T> void value(const std::optional<T> &v) { v ? value(*v) : raw("null"); }
+  template <std::integral Integer>
+  void value(Integer number) { raw(std::to_string(number)); }
+  template <class T>
+  void value(const std::optional<T> &v) { v ? value(*v) : raw("null"); }
   void null() { raw("null"); }
 
   std::string take() { return std::move(text_); }

@@ -30,6 +30,8 @@ std::string first_line(const std::string &path) {
   return text;
 }
 
+uint64_t number_in(const std::string &path) { return std::strtoull(first_line(path).c_str(), nullptr, 10); }
+
 // "always [madvise] never" -> "madvise"
 std::string chosen_word(const std::string &line) {
   const size_t from = line.find('[');
@@ -97,8 +99,8 @@ void read_huge_pages(SystemFacts &s) {
     unsigned long long kib = 0;
     if (std::sscanf(entry->d_name, "hugepages-%llukB", &kib) != 1) continue;
     const std::string pool = kFolder + '/' + entry->d_name;
-    s.huge_pages.push_back({uint64_t{kib} << 10, std::strtoull(first_line(pool + "/free_hugepages").c_str(), nullptr, 10),
-                            std::strtoull(first_line(pool + "/nr_hugepages").c_str(), nullptr, 10)});
+    s.huge_pages.push_back(
+        {uint64_t{kib} << 10, number_in(pool + "/free_hugepages"), number_in(pool + "/nr_hugepages")});
   }
   std::sort(s.huge_pages.begin(), s.huge_pages.end(), [](auto &a, auto &b) { return a.page_size < b.page_size; });
 }

@@ -164,7 +164,8 @@ std::string trial_table(const Trial &trial) {
   t.row("segments", std::to_string(trial.segments));
   t.row("release", trial.unregister_status == HP_OK ? "in " + time_words(trial.unregister_ns)
                                                     : "failed: " + trial.unregister_message);
-  if (trial.start_ns) t.row("driver start", time_words(trial.start_ns) + ", once in a process (a first pin of one page)");
+  if (trial.start_ns)
+    t.row("driver start", time_words(trial.start_ns) + ", once in a process (a first pin of one page)");
   return t.take();
 }
 

@@ -93,8 +93,8 @@ def test_help_names_the_options_of_the_man_page():
     assert options == set(re.findall(r"^ +--(\w+)", table("--help"), re.M))
 
 
-@pytest.mark.parametrize("size", ["", "0", "0K", "-1", "+1", "1.5G", "64MB", "64MiB", "K", "abc", " 1", "1 ", "0x10", "16777216T",
-                                  "17592186044416T", "18446744073709551616", "99999999999999999999999"])
+@pytest.mark.parametrize("size", ["", "0", "0K", "-1", "+1", "1.5G", "64MB", "64MiB", "K", "abc", " 1", "1 ", "0x10",
+                                  "16777216T", "17592186044416T", "18446744073709551616", "99999999999999999999999"])
 @pytest.mark.parametrize("form", [lambda size: ["--pin", size], lambda size: [f"--pin={size}"]])
 def test_garbage_sizes_are_wrong_usage(form, size):
     done = info(*form(size), env=NONE)
@@ -104,7 +104,8 @@ def test_garbage_sizes_are_wrong_usage(form, size):
     assert b"--help" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--bogus"], ["-x"], ["--pin"], ["--json=1"], ["stray"], ["--json", "stray"], ["--", "stray"]])
+@pytest.mark.parametrize("arguments", [["--bogus"], ["-x"], ["--pin"], ["--json=1"], ["stray"], ["--json", "stray"],
+                                       ["--", "stray"]])
 def test_unknown_arguments_are_wrong_usage(arguments):
     done = info(*arguments, env=NONE)
     assert done.returncode == 2
@@ -245,14 +246,15 @@ def test_runtime_in_use(name, file, variable, backend, version):
 
 
 def test_level_zero_on_the_device_that_intels_driver_simulates():
-    done = subprocess.run([ROOT / "tests/process/with-intel-simulation", INFO, "--json", "--pin", "1M"], capture_output=True,
-                          env=os.environ | {"HOSTPIN_BACKEND": "level_zero"}, timeout=120)
+    done = subprocess.run([ROOT / "tests/process/with-intel-simulation", INFO, "--json", "--pin", "1M"],
+                          capture_output=True, env=os.environ | {"HOSTPIN_BACKEND": "level_zero"}, timeout=120)
     assert done.returncode == 0, done.stderr
     r = json.loads(done.stdout)
     assert r["trial"]["pinned"] and r["backend"]["capabilities"] == []
     runtime = r["runtimes"][2]
     assert "libze_loader.so.1" in runtime["file"]
-    assert re.fullmatch(r"1\.\d+\.\d+", runtime["version"]) and re.fullmatch(r"1\.\d+\.\d{5}", runtime["driver_version"])
+    assert re.fullmatch(r"1\.\d+\.\d+", runtime["version"])
+    assert re.fullmatch(r"1\.\d+\.\d{5}", runtime["driver_version"])
 
 
 @pytest.mark.parametrize("size, size_bytes", [("1", 1), ("4097", 4097), ("64k", 65536), ("64M", 64 * MIB), ("1G", GIB)])
@@ -307,7 +309,8 @@ def test_trial_that_the_driver_does_not_release():
 
 def test_trial_that_the_driver_takes_in_part_and_does_not_give_back():
     """What is stuck is tried again, so that it does not stay pinned."""
-    trial = report("--pin", "4M", env=cudart("fail=register:3+:2,fail=unregister:2:1", HOSTPIN_MAX_SEGMENT="1M"), code=3)["trial"]
+    env = cudart("fail=register:3+:2,fail=unregister:2:1", HOSTPIN_MAX_SEGMENT="1M")
+    trial = report("--pin", "4M", env=env, code=3)["trial"]
     assert (trial["status"], trial["pinned"], trial["segments"]) == (-6, False, 1)
     assert (trial["unregister_status"], trial["unregister_message"]) == (0, None)
     assert trial["unregister_ns"] > 0
@@ -320,7 +323,8 @@ def test_segments_of_the_trial_alone_are_counted():
 
 def test_trial_has_its_memory_and_is_the_first_to_go():
     """While the driver pins, every page is there, and the kernel would end this process before others."""
-    with subprocess.Popen([INFO, "--pin", "64M"], env=os.environ | cudart("delay=register:1000"), stdout=subprocess.PIPE) as running:
+    with subprocess.Popen([INFO, "--pin", "64M"], env=os.environ | cudart("delay=register:1000"),
+                          stdout=subprocess.PIPE) as running:
         seen = []
         while running.poll() is None:
             try:
@@ -346,8 +350,8 @@ def test_the_table_comes_before_the_trial():
 @pytest.fixture(scope="session")
 def preload(tmp_path_factory):
     library = tmp_path_factory.mktemp("fake") / "fake_machine.so"
-    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o", library,
-                    "-I", ROOT / "include", Path(__file__).parent / "fake_machine.c", "-ldl"], check=True)
+    subprocess.run([os.environ.get("CC", "cc"), "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC",
+                    "-o", library, "-I", ROOT / "include", Path(__file__).parent / "fake_machine.c", "-ldl"], check=True)
     return {"LD_PRELOAD": str(library), "ASAN_OPTIONS": "verify_asan_link_order=0"} | NONE
 
 
@@ -378,15 +382,16 @@ def large(preload, tmp_path):
 def test_large_machine(large):
     assert report(env=large | {"HOSTPIN_BUDGET": "50%"})["system"] == {
         "kernel": "6.12.4-amd64", "kernel_pin_limit": GIB, "wsl": False, "memory_total": 64 * GIB,
-        "memory_available": 32 * GIB, "memory_usable": 6 * GIB, "cgroup_limit": 6 * GIB, "budget": pytest.approx(3 * GIB, abs=100),
-        "memlock_soft": 8 * MIB, "memlock_hard": None, "page_size": os.sysconf("SC_PAGESIZE"), "thp": "always",
+        "memory_available": 32 * GIB, "memory_usable": 6 * GIB, "cgroup_limit": 6 * GIB,
+        "budget": pytest.approx(3 * GIB, abs=100), "memlock_soft": 8 * MIB, "memlock_hard": None, "page_size": os.sysconf("SC_PAGESIZE"), "thp": "always",
         "thp_shmem": "advise", "numa_nodes": 3,
         "huge_pages": [{"page_size": 2 * MIB, "free": 3, "total": 8}, {"page_size": GIB, "free": 0, "total": 0}]}
 
 
 def test_large_machine_in_the_table(large):
     text = table(env=large | {"HOSTPIN_BUDGET": "1536M"})
-    assert row(text, "kernel") == "6.12.4-amd64: kernels 6.11 to 6.13 are known to refuse pins above 2 GiB in one driver call"
+    assert row(text, "kernel") == ("6.12.4-amd64: kernels 6.11 to 6.13 are known to refuse pins above 2 GiB in one "
+                                   "driver call")
     assert row(text, "memory") == ("6 GiB usable by this process (limit of its cgroup), the machine has 64 GiB; "
                                    "32 GiB available now")
     assert row(text, "pin budget") == "1.5 GiB (HOSTPIN_BUDGET)"
@@ -478,8 +483,8 @@ def test_json_escapes_what_it_must(preload):
     assert {r["reason"] for r in report(env=preload | {"FAKE_BACKEND": "1", "FAKE_REASON": NASTY})["runtimes"]} == {NASTY}
 
 
-@pytest.mark.parametrize("bad", [b"\xff", b"\x80", b"\xc0\xaf", b"\xc3", b"\xe0\x80\x80", b"\xed\xa0\x80", b"\xf0\x80\x80\x80",
-                                 b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"])
+@pytest.mark.parametrize("bad", [b"\xff", b"\x80", b"\xc0\xaf", b"\xc3", b"\xe0\x80\x80", b"\xed\xa0\x80",
+                                 b"\xf0\x80\x80\x80", b"\xf4\x90\x80\x80", b"\xf5\x80\x80\x80", b"\xe2\x82"])
 def test_json_is_utf8_whatever_a_reason_holds(preload, bad):
     done = info("--json", env={os.fsencode(k): os.fsencode(v) for k, v in preload.items()}
                 | {b"FAKE_BACKEND": b"1", b"FAKE_REASON": b"a" + bad + b"z"})
@@ -516,7 +521,7 @@ def test_error_of_the_library(preload):
 def test_man_page_is_clean(page):
     done = subprocess.run(["mandoc", "-Tlint", "-W", "warning", page], capture_output=True, text=True)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    shown = subprocess.run(["mandoc", "-Tutf8", "-O", "width=78", page], capture_output=True, text=True, check=True).stdout
+    shown = subprocess.run(["mandoc", "-Tutf8", "-O", "width=78", page], capture_output=True, check=True).stdout.decode()
     assert [line for line in re.sub(".\b", "", shown).splitlines() if len(line) > 80] == []
 
 
