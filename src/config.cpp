@@ -37,7 +37,7 @@ struct BadValue {
   const char *expected;
   char value[80];
 };
-constinit BadValue g_bad[12];
+constinit BadValue g_bad[12] = {};
 constinit unsigned g_bad_count = 0;
 
 void complain(const char *variable, const char *value, const char *expected) noexcept {
