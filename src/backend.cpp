@@ -89,10 +89,11 @@ const char *reason_for(const Choice &c, int32_t id, const Backend *chosen) {
   return "not built into this library";
 }
 
-uint64_t segment_limit(const Config &config, const Backend &backend) {
-  uint64_t limit = backend.max_segment ? backend.max_segment : kDefaultSegment;
+// `own`: the limit that the backend found, if any.
+uint64_t segment_limit(const Config &config, uint64_t own) {
+  uint64_t limit = own ? std::min(own, kDefaultSegment) : kDefaultSegment;
   if (const uint64_t kernel = kernel_pin_limit(kernel_version())) limit = std::min(limit, kernel);
-  if (config.max_segment) limit = config.max_segment;
+  if (config.max_segment) limit = own ? std::min(own, config.max_segment) : config.max_segment;
   return limit / page_size() * page_size();
 }
 
@@ -110,7 +111,7 @@ std::unique_ptr<Selection> choose(Choice &c, const Config &config, bool again) {
     }
   s->info.backend = s->backend->id;
   s->info.name = s->backend->name;
-  s->info.max_segment = segment_limit(config, *s->backend);
+  s->info.max_segment = segment_limit(config, s->info.max_segment);
   s->info.cuda_reason = reason_for(c, HP_BACKEND_CUDA, s->backend);
   s->info.hip_reason = reason_for(c, HP_BACKEND_HIP, s->backend);
   s->info.level_zero_reason = reason_for(c, HP_BACKEND_LEVEL_ZERO, s->backend);

@@ -29,6 +29,7 @@ struct Outcome {
   Failure failure = Failure::none;
   int64_t native = 0;
   const char *call = "";
+  bool held = false;  // of a pin that failed: some of the range is pinned nevertheless, and unpin() is to be called
 };
 
 // What the driver said of a range that it pinned.
@@ -56,7 +57,6 @@ struct Look {
 struct Backend {
   int32_t id;  // HP_BACKEND_
   const char *name;
-  uint64_t max_segment;  // bytes in one native call
   bool (*load)(Look &look);
   Outcome (*pin)(uint64_t start, uint64_t len, uint32_t flags, Pinned &out);
   Outcome (*unpin)(uint64_t start, uint64_t len);

@@ -282,7 +282,6 @@ void enter(uint64_t context) {
 
 }  // namespace
 
-constinit const Backend kCuda = {HP_BACKEND_CUDA, "cuda",    0,       load, pin, unpin, device_pointer,
-                                 code_name,       current, enter};
+constinit const Backend kCuda = {HP_BACKEND_CUDA, "cuda", load, pin, unpin, device_pointer, code_name, current, enter};
 
 }  // namespace hp

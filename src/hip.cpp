@@ -125,6 +125,6 @@ const char *code_name(int64_t code) { return g_api.get_error_name(static_cast<in
 
 }  // namespace
 
-constinit const Backend kHip = {HP_BACKEND_HIP, "hip", 0, load, pin, unpin, device_pointer, code_name};
+constinit const Backend kHip = {HP_BACKEND_HIP, "hip", load, pin, unpin, device_pointer, code_name};
 
 }  // namespace hp

@@ -547,16 +547,12 @@ Outcome pin_in(const Driver &driver, uint64_t start, uint64_t len, uint32_t flag
   return driver.context ? map_range(driver, start, len, flags) : import_range(driver, start, len);
 }
 
-// Takes back what a pin that failed later has pinned. The caller hears of the pin's own failure; where this one fails as
-// well the range stays noted, the next pin that touches it and unpin() of it try again, and the log says that it is so.
-void roll_back(uint32_t drivers, uint64_t start, uint64_t end) noexcept {
-  if (!drivers) return;
+// Takes back what a pin that failed later has pinned. True when a driver will not give it back: then it stays noted, and
+// unpin() of it tries again.
+bool roll_back(uint32_t drivers, uint64_t start, uint64_t end) noexcept {
+  if (!drivers) return false;
   const Outcome o = release({start, end, drivers, 0});
-  if (o.failure == Failure::none || o.failure == Failure::gone) return;
-  log_line(HP_LOG_ERROR, "%s answered %lld, %s: [0x%llx, 0x%llx) stays pinned in a Level Zero driver after a failed "
-           "registration. Do not unmap it before a later registration of it has succeeded and ended",
-           o.call, static_cast<long long>(o.native), code_name(o.native), static_cast<unsigned long long>(start),
-           static_cast<unsigned long long>(end));
+  return o.failure != Failure::none && o.failure != Failure::gone;
 }
 
 Outcome pin(uint64_t start, uint64_t len, uint32_t flags, Pinned &out) {
@@ -576,7 +572,7 @@ Outcome pin(uint64_t start, uint64_t len, uint32_t flags, Pinned &out) {
       if (m == Made::whole) continue;
       o = {Failure::foreign_part, 0, kBaseAddress};
     }
-    roll_back(done, start, end);
+    o.held = roll_back(done, start, end);
     return o;
   }
   out.device = g.host_address ? start : 0;
@@ -600,6 +596,6 @@ Outcome device_pointer(uint64_t start, uint64_t &device) {
 
 }  // namespace
 
-constinit const Backend kLevelZero = {HP_BACKEND_LEVEL_ZERO, "level_zero", 0, load, pin, unpin, device_pointer, code_name};
+constinit const Backend kLevelZero = {HP_BACKEND_LEVEL_ZERO, "level_zero", load, pin, unpin, device_pointer, code_name};
 
 }  // namespace hp

@@ -13,6 +13,6 @@ const char *code_name(int64_t) { return ""; }
 
 }  // namespace
 
-constinit const Backend kNone = {HP_BACKEND_NONE, "none", 0, load, pin, unpin, device_pointer, code_name};
+constinit const Backend kNone = {HP_BACKEND_NONE, "none", load, pin, unpin, device_pointer, code_name};
 
 }  // namespace hp

@@ -118,11 +118,13 @@ void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &
   const KernelVersion kernel = kernel_version();
   report.native = outcome.native;
   report.text.clear();
-  report.text.add("%s(%#llx, %llu bytes, flags %#x) at offset %llu of the range failed: %lld %s; %s, driver %u, kernel %u.%u",
-                  outcome.call, ull(segment.start), ull(segment.size()), flags,
-                  ull(segment.start > base ? segment.start - base : 0), static_cast<long long>(outcome.native),
-                  s.backend->code_name(outcome.native), s.info.runtime_file, s.info.driver_version, kernel.major,
-                  kernel.minor);
+  report.text.add("%s(%#llx, %llu bytes, flags %#x) at offset %llu of the range ", outcome.call, ull(segment.start),
+                  ull(segment.size()), flags, ull(segment.start > base ? segment.start - base : 0));
+  if (outcome.native)
+    report.text.add("failed: %lld %s", static_cast<long long>(outcome.native), s.backend->code_name(outcome.native));
+  else
+    report.text.add("says that it cannot be pinned");
+  report.text.add("; %s, driver %u, kernel %u.%u", s.info.runtime_file, s.info.driver_version, kernel.major, kernel.minor);
   add_hint(outcome, segment, report.text);
 }
 
@@ -140,11 +142,12 @@ Step pin_step(const Selection &s, Registry &registry, const Registration &r, uin
     registry.pinned(segment, result, s.backend->id, used);
     return Step::pinned;
   }
-  const bool again = smaller_may_help(outcome) && segment.size() >= 2 * kSmallestSegment && ++refusals < kMaxAttempts;
+  const bool again = !outcome.held && smaller_may_help(outcome) && segment.size() >= 2 * kSmallestSegment && ++refusals < kMaxAttempts;
   // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
   if (again && refusals + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   if (again && registry.halve(segment)) return Step::again;
   describe_refusal(s, outcome, segment, r.base, used, report);
+  if (outcome.held) registry.pinned(segment, result, s.backend->id, used);  // so that the roll-back releases it
   return Step::refused;
 }
 

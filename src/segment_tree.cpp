@@ -108,12 +108,13 @@ bool SegmentTree::find_or_next(uint64_t addr, Segment &out) const noexcept {
   return found;
 }
 
-// An erase gives back at least as many nodes of each kind as it takes, so what suffices for one erase does for all.
-void SegmentTree::reserve(unsigned inserts) {
-  const unsigned height = height_ + inserts;
+// Makes sure that one insert finds the nodes it needs, and any erases after it: an erase gives back at least as many of
+// each kind as it takes, so what suffices for one does for all.
+void SegmentTree::reserve() {
+  const size_t height = height_ + 1;
   if (height > kMaxDepth) throw std::bad_alloc();
-  const size_t leaves = size_t{2} * inserts + 1;
-  const size_t inners = size_t{2} * height * inserts + height;
+  const size_t leaves = 2 + 1;
+  const size_t inners = 2 * height + height;
   const size_t missing = (leaves - std::min(leaves, free_leaves_.count)) * sizeof(Leaf) +
                          (inners - std::min(inners, free_inners_.count)) * sizeof(Inner);
   while (usable_ - used_ < missing) map_more();
@@ -264,7 +265,7 @@ void SegmentTree::raise_bound(const Path &path, uint64_t end) noexcept {
 void SegmentTree::insert(const Segment &segment) {
   Path path;
   descend(segment.start, path);
-  reserve(1);
+  reserve();
   raise_bound(path, segment.end);
   ++size_;
   if (!path.leaf) return publish(path, 0, make(&segment, 1));

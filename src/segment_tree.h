@@ -16,10 +16,10 @@ struct Segment {
   uint64_t device = 0;
 };
 
-// A B+ tree whose nodes are not changed once they can be reached, but copied; only references to children and
-// their bounds, end, meta and device are stored in place. A reference is the place of a node with a generation, and each node says by which
-// reference it goes. That changes before the node is used again, so a reader that still looks at it sees that and
-// starts over. Nodes are never given back to the system, so such a late look is never at unmapped memory.
+// A B+ tree whose nodes are not changed once they can be reached, but copied; only references to children and their
+// bounds, end, meta and device are stored in place. A reference is the place of a node with a generation, and each node
+// says by which reference it goes. That changes before the node is used again, so a reader that still looks at it sees
+// that and starts over. Nodes are never given back to the system, so such a late look is never at unmapped memory.
 class SegmentTree {
 public:
   SegmentTree() = default;
@@ -33,11 +33,9 @@ public:
     return or_next ? find_or_next(addr, out) : find_holding(addr, out);
   }
 
-  // The rest is for the writer. insert() may throw bad_alloc, and then has changed nothing; it does not for as many
-  // inserts as reserve() was told, whatever is erased meanwhile.
-  void reserve(unsigned inserts);
+  // The rest is for the writer. insert() may throw bad_alloc, and then has changed nothing. The others never fail nor
+  // allocate, and do nothing when no range has this start.
   void insert(const Segment &segment);
-  // These never fail nor allocate, and do nothing when no range has this start.
   void erase(uint64_t start) noexcept;
   void set_meta(uint64_t start, uint64_t meta) noexcept;
   void set_device(uint64_t start, uint64_t device) noexcept;
@@ -124,6 +122,7 @@ private:
   bool find_or_next(uint64_t addr, Segment &out) const noexcept;
   bool look(uint64_t addr, Segment &out, bool &found) const noexcept;
 
+  void reserve();
   void map_more();
   template <class Node>
   FreeList &free_list() noexcept;
