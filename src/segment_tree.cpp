@@ -246,9 +246,9 @@ inline void SegmentTree::publish(const Path &path, unsigned depth, Reference ref
     node<Inner>(path.step[depth - 1].node).child[path.step[depth - 1].slot].store(reference, kRelease);
 }
 
-// A bound outlives the entry it came from, and the new entry may lie across it: then its tail would be looked for on the
-// wrong side. Nothing lies between the bound and the entry's end, so readers are right with either bound meanwhile. Only
-// the nearest bound can be meant: there is an entry between it and the next one.
+// A bound outlives the entry it came from, and the new entry may lie across it: then its tail would be looked for on
+// the wrong side. Nothing lies between the bound and the entry's end, so readers are right with either bound meanwhile.
+// Only the nearest bound can be meant: there is an entry between it and the next one.
 void SegmentTree::raise_bound(const Path &path, uint64_t end) noexcept {
   for (unsigned depth = path.depth; depth-- > 0;) {
     Inner &n = node<Inner>(path.step[depth].node);
