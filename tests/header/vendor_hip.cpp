@@ -28,6 +28,7 @@ static_assert(hip::kRegisterPortable == hipHostRegisterPortable);
 static_assert(hip::kRegisterMapped == hipHostRegisterMapped);
 static_assert(hip::kRegisterIoMemory == hipHostRegisterIoMemory);
 static_assert(hip::kRegisterCoarseGrained == hipExtHostRegisterCoarseGrained);
+static_assert(HIP_VERSION / hip::kVersionsPerMajor == HIP_VERSION_MAJOR);
 static_assert(hip::kRuntimeMemory == int{hipErrorRuntimeMemory});
 static_assert(hip::kRuntimeOther == int{hipErrorRuntimeOther});
 static_assert(cuda::kCaptureModeRelaxed == int{hipStreamCaptureModeRelaxed});

@@ -97,6 +97,7 @@ static_assert(vendor::same_function<ContextCreate>(zeContextCreate));
 static_assert(vendor::same_function<MemAllocHost>(zeMemAllocHost));
 static_assert(vendor::same_function<MemFree>(zeMemFree));
 static_assert(vendor::same_function<MemGetAllocProperties>(zeMemGetAllocProperties));
+static_assert(vendor::same_function<MemGetAddressRange>(zeMemGetAddressRange));
 static_assert(vendor::same_function<LoaderTranslateHandle>(zelLoaderTranslateHandle));
 static_assert(vendor::same_function<LoaderGetVersions>(zelLoaderGetVersions));
 
