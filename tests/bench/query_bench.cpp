@@ -95,9 +95,10 @@ struct Samples {
     return v[static_cast<size_t>(q * static_cast<double>(v.size() - 1))];
   }
   double best() const { return quantile(wall, 0); }
+  double best_cpu() const { return quantile(cpu, 0); }
   void print(const char *name, const char *end) const {
     std::printf("    \"%s\": {\"best_ns\": %.1f, \"median_ns\": %.1f, ", name, best(), quantile(wall, 0.5));
-    std::printf("\"best_cpu_ns\": %.1f, \"median_cpu_ns\": %.1f}%s\n", quantile(cpu, 0), quantile(cpu, 0.5), end);
+    std::printf("\"best_cpu_ns\": %.1f, \"median_cpu_ns\": %.1f}%s\n", best_cpu(), quantile(cpu, 0.5), end);
   }
 };
 
@@ -254,6 +255,8 @@ void measure_queries(const Library &hp, const Pool &pool) {
   map_two.print("locked_map_two_threads", ",");
   map_two_changing.print("locked_map_two_threads_and_a_writer", ",");
   std::printf("    \"rate_of_two_threads\": %.2f,\n", 2 * one.best() / two.best());
+  // Where other programs keep the processors busy the clock says nothing of this; what the threads used does.
+  std::printf("    \"rate_of_two_threads_cpu\": %.2f,\n", 2 * one.best_cpu() / two.best_cpu());
   std::printf("    \"faster_than_locked_map\": %.1f,\n", map_one.best() / one.best());
   std::printf("    \"faster_than_locked_map_on_two_threads\": %.1f\n  },\n", map_two.best() / two.best());
 }
