@@ -1,9 +1,9 @@
 // The table of imported ranges. Its answers are those of Intel's driver 22.43 and 26.27, which
 // - count a range that lies in an earlier import as imported and record nothing, so the first release ends both;
 // - do not see that a new range contains an old one, and then lose the bytes behind the old one;
-// - release the whole range for any pointer into it;
-// - record a size that wraps around the address space and can never release it.
-// With strict=1 each of these ends the program instead.
+// - release the whole range for any pointer into it.
+// With strict=1 each of these ends the program instead. A size that wraps around the address space always does: they
+// record it and can never release it.
 #include "imports.h"
 
 #include "../hsa/script.h"
@@ -70,7 +70,7 @@ ze_result_t import_external_pointer(ze_driver_handle_t driver, void *pointer, si
   if (is_refused(size)) return ZE_RESULT_ERROR_OUT_OF_HOST_MEMORY;
   const auto first = reinterpret_cast<uintptr_t>(pointer), last = first + size - 1;
   const std::lock_guard lock(table().mutex);
-  if (settings.strict != 0 && last < first) punish("import of %p with %zu bytes wraps around", pointer, size);
+  if (last < first) punish("import of %p with %zu bytes wraps around", pointer, size);
   if (settings.strict != 0 && overlaps_any(first, last))
     punish("import of %p with %zu bytes overlaps an earlier one", pointer, size);
   const Range head = range_with(first), tail = range_with(last);
