@@ -157,6 +157,7 @@ const Selection &selection(const Config &config) {
   c.loaded.store(loaded);
   // The same "none" again: the old one stays, so that looking often costs no memory.
   if (s && chosen->backend == &kNone && std::memcmp(&s->info, &chosen->info, sizeof(s->info)) == 0) return *s;
+  chosen->before = s;
   s = chosen.release();
   c.selection.store(s, std::memory_order_release);
   return *s;

@@ -73,6 +73,7 @@ extern const Backend kCuda, kHip, kLevelZero, kNone;
 struct Selection {
   const Backend *backend = &kNone;
   hp_backend_info info{};
+  const Selection *before = nullptr;  // may still be in use, and is no leak
 };
 
 // The backend in use; the first call looks for one. "None" is looked at again when the process has loaded more
