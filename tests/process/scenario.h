@@ -95,16 +95,14 @@ Outcome in_child(Body body) {
 }
 
 // Executes this program with one argument, the name of a role or case. The environment is this one's without the
-// library's variables, and with `variables` ("NAME=VALUE").
+// library's variables and the loader's search path, and with `variables` ("NAME=VALUE").
 [[noreturn]] inline void become(const char *role, const std::vector<std::string> &variables = {}) {
-  const auto replaced = [&](std::string_view old) {
-    return old.starts_with("HOSTPIN_") || std::any_of(variables.begin(), variables.end(), [old](const std::string &v) {
-             return old.starts_with(v.substr(0, v.find('=') + 1));
-           });
+  const auto dropped = [](std::string_view old) {
+    return old.starts_with("HOSTPIN_") || old.starts_with("LD_LIBRARY_PATH=");
   };
   std::vector<char *> all;
   for (char **v = environ; *v != nullptr; ++v)
-    if (!replaced(*v)) all.push_back(*v);
+    if (!dropped(*v)) all.push_back(*v);
   for (const std::string &v : variables) all.push_back(const_cast<char *>(v.c_str()));
   all.push_back(nullptr);
   char self[] = "/proc/self/exe";
