@@ -84,12 +84,14 @@ bool smaller_may_help(const Outcome &outcome) noexcept {
   return outcome.failure == Failure::invalid || outcome.failure == Failure::memory;
 }
 
+constexpr char kForeignPartHint[] = "; hint: other code in this process pinned a part of it; pin the whole in one place";
+
 // What is known to lead to such a refusal, and what to do.
 void add_hint(const Outcome &outcome, const Extent &segment, Text &text) noexcept {
   const Mapping mapping = mapping_of(segment.start, segment.end);
   rlimit limit{};
   if (outcome.failure == Failure::foreign_part)
-    text.add("; hint: other code in this process pinned a part of it; pin the whole in one place");
+    text.add("%s", kForeignPartHint);
   else if (outcome.failure == Failure::capture)
     text.add("; hint: a stream capture is under way; pin before it or after it");
   else if (outcome.failure == Failure::device)
@@ -122,6 +124,8 @@ void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &
                   ull(segment.size()), flags, ull(segment.start > base ? segment.start - base : 0));
   if (outcome.native)
     report.text.add("failed: %lld %s", static_cast<long long>(outcome.native), s.backend->code_name(outcome.native));
+  else if (outcome.failure == Failure::foreign || outcome.failure == Failure::foreign_part)
+    report.text.add("says that %s registered already", outcome.failure == Failure::foreign ? "it is" : "some of it is");
   else
     report.text.add("says that it cannot be pinned");
   report.text.add("; %s, driver %u, kernel %u.%u", s.info.runtime_file, s.info.driver_version, kernel.major, kernel.minor);
@@ -171,9 +175,30 @@ void release_all(const Selection &s, Registry &registry, const Registration &r, 
   }
 }
 
+namespace {
+
+// The driver speaks of one segment. Have others pinned all the rest as well, and we none of it?
+bool all_foreign(const Selection &s, Registry &registry, const Registration &r) {
+  Extent segment;
+  if (registry.unpinned_bytes(r) != r.pages.size() || !registry.next_unpinned(r, segment)) return false;
+  while (registry.next_unpinned(r, segment, segment.end)) {
+    Pinned result;
+    const Outcome outcome = pin_once(*s.backend, segment, HP_REGISTER_PORTABLE, result);
+    if (outcome.failure == Failure::foreign) continue;
+    // Pinned against expectation: it is released with the rest.
+    if (outcome.failure == Failure::none || outcome.held)
+      registry.pinned(segment, result, s.backend->id, HP_REGISTER_PORTABLE);
+    return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Registration &r, uint64_t len, bool required,
                   Report &report) {
-  const bool foreign = outcome.failure == Failure::foreign;
+  const bool foreign = outcome.failure == Failure::foreign && all_foreign(s, state.registry, r);
+  if (outcome.failure == Failure::foreign && !foreign) report.text.add("%s", kForeignPartHint);
   state.registry.abandon(r);
   release_all(s, state.registry, r, report);
   if (!state.registry.settle(r, len, foreign ? Kind::foreign : required ? Kind::none : Kind::pageable)) return HP_E_STUCK;
