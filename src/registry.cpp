@@ -153,10 +153,9 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
     if (free && !busy) break;
     wait(lock);
   }
-  const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
-  if (limits.budget && fresh && (now > limits.budget || fresh > limits.budget - now)) {
+  if (limits.budget && fresh && (reserved_ > limits.budget || fresh > limits.budget - reserved_)) {
     report.text.add("%llu more bytes would be pinned, %llu are, the budget is %llu; no driver was called",
-                    static_cast<unsigned long long>(fresh), static_cast<unsigned long long>(now),
+                    static_cast<unsigned long long>(fresh), static_cast<unsigned long long>(reserved_),
                     static_cast<unsigned long long>(limits.budget));
     return Reserve::over_budget;
   }
@@ -192,8 +191,6 @@ void Registry::add_segments(const Request &request, const Limits &limits) {
     drop_unpinned(request.pages);
     throw;
   }
-  const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
-  if (now > counters.pinned_bytes_max.load(std::memory_order_relaxed)) counters.pinned_bytes_max.store(now);
 }
 
 void Registry::fill_gaps(const Extent &range, const Limits &limits) {
@@ -213,8 +210,7 @@ void Registry::fill_gaps(const Extent &range, const Limits &limits) {
     m.references = 1;
     m.serial = segment_serial_++ % Meta::kSerials;
     segments_.insert({at, end, m.word(), 0});
-    add(counters.segments, 1);
-    add(counters.pinned_bytes, end - at);
+    reserved_ += end - at;
     at = end;
   }
 }
@@ -224,6 +220,8 @@ void Registry::drop(uint64_t start) noexcept {
   Segment s;
   if (!segments_.find(start, s)) return;
   segments_.erase(s.start);
+  reserved_ -= s.end - s.start;
+  if (Meta::of(s.meta).state == kPinning) return;
   subtract(counters.segments, 1);
   subtract(counters.pinned_bytes, s.end - s.start);
 }
@@ -264,7 +262,6 @@ bool Registry::halve(const Extent &segment) {
   if (!segments_.find(segment.start, s)) return false;
   segments_.insert({middle, s.end, s.meta, s.device});
   segments_.set_end(s.start, middle);
-  add(counters.segments, 1);
   return true;
 }
 
@@ -279,6 +276,10 @@ void Registry::pinned(const Extent &segment, const Pinned &result, int32_t backe
   m.flags = flags & 15;
   if (result.device) segments_.set_device(s.start, result.device);
   segments_.set_meta(s.start, m.word());
+  add(counters.segments, 1);
+  add(counters.pinned_bytes, s.end - s.start);
+  const uint64_t now = counters.pinned_bytes.load(std::memory_order_relaxed);
+  if (now > counters.pinned_bytes_max.load(std::memory_order_relaxed)) counters.pinned_bytes_max.store(now);
   wake();
 }
 

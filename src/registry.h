@@ -163,6 +163,7 @@ private:
   uint64_t serial_ = 0;
   uint32_t segment_serial_ = 0;
   SegmentTree segments_;  // pinned by us, or about to be
+  uint64_t reserved_ = 0;  // bytes in them
   SegmentTree foreign_;   // said to be pinned by others
   Registration *oldest_ = nullptr;
   Registration *newest_ = nullptr;
