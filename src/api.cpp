@@ -30,7 +30,7 @@ using hp::State;
 
 constexpr uint32_t kKnownFlags = HP_REGISTER_PORTABLE | HP_REGISTER_MAPPED | HP_REGISTER_IOMEMORY |
                                  HP_REGISTER_READONLY | HP_REGISTER_REQUIRED | HP_REGISTER_PREFAULT |
-                                 HP_REGISTER_HUGEPAGES;
+                                 HP_REGISTER_SERIALIZE | HP_REGISTER_HUGEPAGES | HP_REGISTER_DONTFORK;
 constexpr uint64_t kDefaultChunk = uint64_t{64} << 30;
 
 // Drivers may be cancellation points and set errno; neither is to be seen from outside.
@@ -150,6 +150,20 @@ std::vector<hp::Extent> whole_pages_of(const char *function, const void *base, c
   return stretches;
 }
 
+// The pages that lie wholly in the ranges, of which touching ones count as one; only needed to keep them out of children.
+std::vector<hp::Extent> inner_pages(const void *base, const hp_range *ranges, size_t n, uint32_t flags) {
+  std::vector<hp::Extent> inner;
+  const uint64_t page = hp::page_size();
+  for (size_t i = 0; (flags & HP_REGISTER_DONTFORK) && i < n;) {
+    const uint64_t start = address(base) + ranges[i].start;
+    while (++i < n && ranges[i].start == ranges[i - 1].end) {
+    }
+    const hp::Extent pages = {(start + page - 1) / page * page, (address(base) + ranges[i - 1].end) / page * page};
+    if (pages.start < pages.end) inner.push_back(pages);
+  }
+  return inner;
+}
+
 }  // namespace
 
 extern "C" {
@@ -159,7 +173,8 @@ int32_t hp_register(void *ptr, size_t len, uint32_t flags) {
     if (!range_is_valid("hp_register", ptr, len, report)) return HP_E_INVALID;
     if (!flags_are_known("hp_register", flags, report)) return HP_E_INVALID;
     const hp::Extent pages = hp::whole_pages(address(ptr), len);
-    return hp::register_region(state, {address(ptr), len, {&pages, 1}, flags}, report);
+    const hp_range whole = {0, len};
+    return hp::register_region(state, {address(ptr), len, {&pages, 1}, inner_pages(ptr, &whole, 1, flags), flags}, report);
   });
 }
 
@@ -167,7 +182,8 @@ int32_t hp_register_ranges(void *base, const hp_range *ranges, size_t n, uint32_
   return in_owner("hp_register_ranges", [&](State &state, Report &report) -> int32_t {
     const std::vector<hp::Extent> stretches = whole_pages_of("hp_register_ranges", base, ranges, n, report);
     if (stretches.empty() || !flags_are_known("hp_register_ranges", flags, report)) return HP_E_INVALID;
-    return hp::register_region(state, {address(base), ranges[n - 1].end, stretches, flags}, report);
+    return hp::register_region(
+        state, {address(base), ranges[n - 1].end, stretches, inner_pages(base, ranges, n, flags), flags}, report);
   });
 }
 
@@ -231,7 +247,8 @@ int32_t hp_register_start(void *base, const hp_range *ranges, size_t n, uint32_t
     else if (options && struct_is_valid("hp_register_start", options, report))
       options_are_valid(*options, report);
     if (!report.text.empty()) return HP_E_INVALID;
-    return hp::start_job(state, address(base), ranges[n - 1].end, stretches, flags, options ? *options : defaults, *job);
+    return hp::start_job(state, address(base), ranges[n - 1].end, stretches, inner_pages(base, ranges, n, flags), flags,
+                         options ? *options : defaults, *job);
   });
 }
 

@@ -17,6 +17,7 @@ enum class Failure : uint8_t {
   memory,       // no memory or address space for it
   foreign,      // all of it is registered by somebody else
   foreign_part, // some of it is
+  unmapped,     // not all of it is mapped; no driver was asked
   unsupported,  // not supported or not permitted here
   capture,      // a stream capture forbids it now
   device,       // the device is lost or the runtime cannot work

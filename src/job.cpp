@@ -6,12 +6,14 @@
 #include <condition_variable>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <thread>
 
 #include "backend.h"
 #include "background.h"
 #include "pin.h"
 #include "prefault.h"
+#include "serialize.h"
 #include "system.h"
 
 using Clock = std::chrono::steady_clock;
@@ -19,8 +21,9 @@ using Clock = std::chrono::steady_clock;
 // Held by the caller's handle and by the thread; the later of them deletes it.
 struct hp_job {
   hp_job(hp::State &in, const hp::Selection &chosen, uint64_t base, uint64_t len, std::vector<hp::Extent> pages,
-         uint32_t flags, const hp_job_options &how)
-      : state(in), selection(chosen), stretches(std::move(pages)), region{base, len, stretches, flags}, options(how),
+         std::vector<hp::Extent> inner_pages, uint32_t flags, const hp_job_options &how)
+      : state(in), selection(chosen), stretches(std::move(pages)), inner(std::move(inner_pages)),
+        region{base, len, stretches, inner, flags}, options(how),
         device(chosen.backend->current ? chosen.backend->current() : 0) {
     hp::Pages all;
     for (const hp::Extent &stretch : stretches) all.append(stretch);
@@ -30,6 +33,7 @@ struct hp_job {
   hp::State &state;
   const hp::Selection &selection;
   const std::vector<hp::Extent> stretches;
+  const std::vector<hp::Extent> inner;
   const hp::Region region;
   const hp_job_options options;
   const uint64_t device;  // what was current in the caller
@@ -129,6 +133,8 @@ enum class End { done, refused, cancelled };
 End pin_chunks(hp_job &job, Registration &r, Outcome &outcome, Extent &where) {
   Registry &registry = job.state.registry;
   PrefaultAhead ahead(job);
+  std::optional<SharedMemoryLock> alone;
+  if (job.region.flags & HP_REGISTER_SERIALIZE) alone.emplace(job.region.stretches, &job.cancelled);
   const auto give_up = Clock::now() + kCapturePatience;
   unsigned refusals = 0;
   while (registry.next_unpinned(r, where)) {
@@ -166,6 +172,7 @@ int32_t finish(hp_job &job, Registration &r) {
   Extent where;
   switch (pin_chunks(job, r, outcome, where)) {
     case End::done:
+      leave_out_of_children(job.state, job.region, r);
       registry.publish(r, job.region.len);
       job.report = {};
       return HP_OK;
@@ -216,9 +223,10 @@ void run_job(void *argument) {
 
 }  // namespace
 
-int32_t start_job(State &state, uint64_t base, uint64_t len, std::vector<Extent> stretches, uint32_t flags,
-                  const hp_job_options &options, hp_job *&job) {
-  auto made = std::make_unique<hp_job>(state, selection(state.config()), base, len, std::move(stretches), flags, options);
+int32_t start_job(State &state, uint64_t base, uint64_t len, std::vector<Extent> stretches,
+                  std::vector<Extent> inner, uint32_t flags, const hp_job_options &options, hp_job *&job) {
+  auto made = std::make_unique<hp_job>(state, selection(state.config()), base, len, std::move(stretches),
+                                       std::move(inner), flags, options);
   start_background(run_job, made.get());
   job = made.release();
   return HP_OK;

@@ -6,12 +6,15 @@
 
 #include <algorithm>
 #include <chrono>
+#include <optional>
 #include <thread>
 
 #include "backend.h"
 #include "background.h"
 #include "log.h"
+#include "mappings.h"
 #include "prefault.h"
+#include "serialize.h"
 #include "system.h"
 
 namespace hp {
@@ -21,6 +24,7 @@ namespace {
 constexpr uint64_t kSmallestSegment = uint64_t{256} << 20;  // refusals are not answered with smaller ones than this
 constexpr unsigned kMaxAttempts = 12;
 constexpr uint64_t kSegmentAlign = uint64_t{2} << 20;  // so that no huge page lies in two segments
+constexpr uint64_t kLookFirst = uint64_t{1} << 20;  // from this size on mappings are looked at before the driver is called
 constexpr uint64_t kNoDevicePointer = UINT64_MAX;  // kept for a segment whose device pointer was refused
 
 unsigned long long ull(uint64_t n) noexcept { return n; }
@@ -35,6 +39,7 @@ std::atomic<uint64_t> *failure_counter(Failure failure) noexcept {
   switch (failure) {
     case Failure::none:
     case Failure::gone: return nullptr;
+    case Failure::unmapped:
     case Failure::invalid: return &counters.failed_invalid;
     case Failure::memory: return &counters.failed_memory;
     case Failure::foreign:
@@ -69,8 +74,14 @@ Outcome pin_once(const Backend &backend, const Extent &segment, uint32_t flags, 
 }
 
 // A mapping that cannot be written needs the read-only flag, which not every device knows; where the memory can be
-// written it does without. The kernel is only asked after a refusal, to keep it out of the usual way.
+// written it does without. Of small ranges the kernel is only asked after a refusal: the question
+// would cost more than the pin.
 Outcome pin_segment(const Backend &backend, const Extent &segment, uint32_t &flags, Pinned &result) {
+  if (segment.size() >= kLookFirst) {
+    const Mapping mapping = mapping_of(segment.start, segment.end);
+    if (!mapping.mapped) return {Failure::unmapped, 0, "/proc/self/maps"};
+    if (!mapping.writable && mapping.readable) flags |= HP_REGISTER_READONLY;
+  }
   const Outcome first = pin_once(backend, segment, flags, result);
   const bool read_only = flags & HP_REGISTER_READONLY;
   if (first.failure != (read_only ? Failure::unsupported : Failure::invalid)) return first;
@@ -221,7 +232,12 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
                 Report &report) {
   Registry::Request request{region.base, region.len, {}, region.stretches};
   for (const Extent &stretch : region.stretches) request.pages.append(stretch);
-  const Registry::Limits limits{std::min(limit, s.info.max_segment), kSegmentAlign, state.config().budget_bytes};
+  limit = std::min(limit, s.info.max_segment);
+  uint64_t align = kSegmentAlign;
+  // Huge pages of a file of their own may be larger, and must not lie in two segments either.
+  if (request.pages.size() > limit)
+    align = std::max(align, mapping_of(region.stretches.front().start, region.stretches.back().end).page);
+  const Registry::Limits limits{limit, align, state.config().budget_bytes};
   switch (state.registry.reserve(request, limits, r, report)) {
     case Registry::Reserve::reserved:
     case Registry::Reserve::counted: return HP_OK;
@@ -239,14 +255,28 @@ int32_t register_region(State &state, const Region &region, Report &report) {
   Registration *r = nullptr;
   const int32_t status = reserve(state, s, region, UINT64_MAX, r, report);
   if (status != HP_OK || !r) return status;
+  std::optional<SharedMemoryLock> alone;
+  if (region.flags & HP_REGISTER_SERIALIZE) alone.emplace(region.stretches, nullptr);
   Outcome outcome;
   unsigned refusals = 0;
   Step step;
   do step = pin_step(s, state.registry, *r, region.flags, state.config().prefault_threads, refusals, outcome, report);
   while (step == Step::pinned || step == Step::again);
   if (step == Step::refused) return roll_back(state, s, outcome, *r, region.len, region.required(), report);
+  alone.reset();
+  leave_out_of_children(state, region, *r);
   state.registry.publish(*r, region.len);
   return HP_OK;
+}
+
+void leave_out_of_children(State &state, const Region &region, Registration &r) noexcept {
+  if (!(region.flags & HP_REGISTER_DONTFORK)) return;
+  try {
+    r.not_in_children.assign(region.inner.begin(), region.inner.end());
+    state.registry.fork_exclusion.add(r.not_in_children);
+  } catch (const std::bad_alloc &) {  // then fork copies, which is right, only slower
+    r.not_in_children.clear();
+  }
 }
 
 namespace {
@@ -258,6 +288,8 @@ int32_t end_registration(State &state, uint64_t base, bool whatever_count, Repor
     case Registry::Release::not_found: return HP_E_NOT_FOUND;
     case Registry::Release::release: break;
   }
+  state.registry.fork_exclusion.remove(r->not_in_children);
+  r->not_in_children.clear();
   release_all(selection(state.config()), state.registry, *r, report);
   return state.registry.settle(*r, r->len, Kind::none) ? HP_OK : HP_E_STUCK;
 }

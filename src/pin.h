@@ -16,6 +16,7 @@ struct Region {
   uint64_t base;
   uint64_t len;  // from the base to the end of the last range
   std::span<const Extent> stretches;
+  std::span<const Extent> inner;  // the pages that lie wholly in the ranges
   uint32_t flags;
   bool required() const noexcept { return flags & HP_REGISTER_REQUIRED; }
 };
@@ -38,6 +39,9 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
 enum class Step { done, pinned, again, refused };
 Step pin_step(const Selection &s, Registry &registry, const Registration &r, uint32_t flags, unsigned prefault_threads,
               unsigned &refusals, Outcome &outcome, Report &report);
+
+// What HP_REGISTER_DONTFORK asks for.
+void leave_out_of_children(State &state, const Region &region, Registration &r) noexcept;
 
 // Gives back to the driver what is to be released, last first.
 void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report);

@@ -8,6 +8,7 @@
 #include <thread>
 #include <vector>
 
+#include "mappings.h"
 #include "system.h"
 
 #ifndef MADV_POPULATE_READ

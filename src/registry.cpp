@@ -482,7 +482,7 @@ void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
 
 void Registry::forget_bytes(const Registration &r) noexcept {
   subtract(bytes_of(r.kind == Kind::foreign), r.len);
-  if (r.kind == Kind::foreign) uncover(whole_pages(r.base, r.len));
+  if (r.kind == Kind::foreign) foreign_.remove(whole_pages(r.base, r.len), [](const Extent &) {});
 }
 
 void Registry::forget(Map::iterator it) noexcept {
@@ -508,36 +508,9 @@ void Registry::unlink(Registration &r) noexcept {
 
 // Where there is no memory for it a query finds the range pageable, which is the safe answer.
 void Registry::cover(const Registration &r) noexcept {
-  const Extent range = whole_pages(r.base, r.len);
-  Meta m;
-  m.state = kPinned;
-  each(foreign_, range, [&](const Segment &s) {
-    m = Meta::of(s.meta);
-    ++m.references;
-    foreign_.set_meta(s.start, m.word());
-  });
-  m.references = 1;
   try {
-    for (uint64_t at = range.start; at < range.end;) {
-      Segment s;
-      const bool any = foreign_.find(at, s, true) && s.start < range.end;
-      if (!any || s.start > at) foreign_.insert({at, any ? s.start : range.end, m.word(), 0});
-      at = any ? s.end : range.end;
-    }
+    foreign_.add(whole_pages(r.base, r.len));
   } catch (const std::bad_alloc &) {
-  }
-}
-
-void Registry::uncover(const Extent &range) noexcept {
-  for (uint64_t at = range.start; at < range.end;) {
-    Segment s;
-    if (!foreign_.find(at, s, true) || s.start >= range.end) return;
-    Meta m = Meta::of(s.meta);
-    if (--m.references == 0)
-      foreign_.erase(s.start);
-    else
-      foreign_.set_meta(s.start, m.word());
-    at = s.end;
   }
 }
 
@@ -563,7 +536,7 @@ bool Registry::query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept 
   Segment s;
   for (uint64_t at = ptr; at < end; at = s.end) {
     const bool ours = segments_.find(at, s) && Meta::of(s.meta).state == kPinned;
-    if (!ours && !foreign_.find(at, s)) return false;
+    if (!ours && !find_foreign(at, s)) return false;
     if (!out || at != ptr) continue;
     const Meta m = Meta::of(s.meta);
     out->backend = ours ? m.backend : HP_BACKEND_NONE;
@@ -576,6 +549,16 @@ bool Registry::query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept 
     out->stuck = m.stuck;
     out->foreign = !ours;
   }
+  return true;
+}
+
+bool Registry::find_foreign(uint64_t at, Segment &s) const noexcept {
+  Extent range;
+  uint64_t count = 0;
+  if (!foreign_.find(at, range, count)) return false;
+  Meta m;
+  m.references = static_cast<uint32_t>(count);
+  s = {range.start, range.end, m.word(), 0};
   return true;
 }
 

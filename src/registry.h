@@ -12,7 +12,9 @@
 #include <vector>
 
 #include "backend.h"
+#include "counted_ranges.h"
 #include "error.h"
+#include "fork_exclusion.h"
 #include "segment_tree.h"
 
 namespace hp {
@@ -27,13 +29,6 @@ struct Counters {
 };
 extern Counters counters;
 
-// [start, end), addresses of whole pages.
-struct Extent {
-  uint64_t start = 0;
-  uint64_t end = 0;
-  uint64_t size() const noexcept { return end - start; }
-  bool operator==(const Extent &) const = default;
-};
 Extent whole_pages(uint64_t start, uint64_t len) noexcept;  // end is 0 when it would wrap
 
 // The pages of a registration: one stretch, or several in order that do not touch.
@@ -66,6 +61,7 @@ struct Registration {
   Pages pages;
   uint64_t serial = 0;
   uint32_t count = 0;
+  std::vector<Extent> not_in_children;  // pages that fork leaves out while this lives
   Kind kind = Kind::none;
   bool busy = false;
   // Records that may be forgotten, in order of age.
@@ -75,6 +71,8 @@ struct Registration {
 
 class Registry {
 public:
+  ForkExclusion fork_exclusion;
+
   // What is to be registered: base and length as the caller gave them, the pages of it, and the stretches (of the same
   // pages) that get segments of their own.
   struct Request {
@@ -154,7 +152,7 @@ private:
   void link(Registration &r) noexcept;
   void unlink(Registration &r) noexcept;
   void cover(const Registration &r) noexcept;
-  void uncover(const Extent &range) noexcept;
+  bool find_foreign(uint64_t at, Segment &s) const noexcept;
 
   std::mutex mutex_;
   std::condition_variable changed_;
@@ -164,7 +162,7 @@ private:
   uint32_t segment_serial_ = 0;
   SegmentTree segments_;  // pinned by us, or about to be
   uint64_t reserved_ = 0;  // bytes in them
-  SegmentTree foreign_;   // said to be pinned by others
+  CountedRanges foreign_;  // said to be pinned by others
   Registration *oldest_ = nullptr;
   Registration *newest_ = nullptr;
   size_t records_ = 0;

@@ -12,52 +12,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "lines.h"
+
 namespace hp {
 
 namespace {
-
-// Reads a file line by line without the heap. Longer lines are cut.
-class Lines {
-public:
-  explicit Lines(const char *path) noexcept : fd_(open(path, O_RDONLY | O_CLOEXEC)) {}
-  ~Lines() {
-    if (fd_ >= 0) close(fd_);
-  }
-  Lines(const Lines &) = delete;
-  Lines &operator=(const Lines &) = delete;
-
-  const char *next() noexcept {
-    if (fd_ < 0) return nullptr;
-    size_t n = 0;
-    for (;;) {
-      if (at_ == end_) {
-        const ssize_t got = read(fd_, buffer_, sizeof(buffer_));
-        if (got <= 0) break;
-        at_ = 0;
-        end_ = static_cast<size_t>(got);
-      }
-      const char c = buffer_[at_++];
-      if (c == '\n') {
-        line_[n] = 0;
-        return line_;
-      }
-      if (n + 1 < sizeof(line_)) line_[n++] = c;
-    }
-    line_[n] = 0;
-    return n ? line_ : nullptr;
-  }
-
-private:
-  int fd_;
-  size_t at_ = 0;
-  size_t end_ = 0;
-  char buffer_[4096];
-  char line_[512];
-};
-
-bool starts_with(const char *text, const char *prefix) noexcept {
-  return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
-}
 
 uint64_t number_in(const char *path, uint64_t otherwise) noexcept {
   Lines lines(path);
@@ -141,37 +100,6 @@ bool running_under_wsl() noexcept {
   utsname u;
   if (uname(&u) == 0 && (std::strstr(u.release, "microsoft") || std::strstr(u.release, "Microsoft"))) return true;
   return access("/dev/dxg", F_OK) == 0;
-}
-
-Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
-  Mapping m{true, true, true, false, true, false};
-  uint64_t at = start;
-  Lines lines("/proc/self/maps");
-  while (at < end) {
-    const char *line = lines.next();
-    unsigned long long from = 0;
-    unsigned long long to = 0;
-    unsigned major = 0;
-    unsigned minor = 0;
-    char mode[5] = "";
-    if (!line) break;
-    int path = 0;
-    if (std::sscanf(line, "%llx-%llx %4s %*s %x:%x %*s %n", &from, &to, mode, &major, &minor, &path) < 5 || to <= at) continue;
-    if (from > at) break;
-    if (mode[0] != 'r') m.readable = false;
-    if (mode[1] != 'w') m.writable = false;
-    const char *name = path ? line + path : "";
-    const bool memory = starts_with(name, "/dev/shm/") || starts_with(name, "/memfd:") || starts_with(name, "/SYSV") ||
-                        starts_with(name, "/dev/zero") || starts_with(name, "/anon_hugepage");
-    if (*name && *name != '[') m.anonymous = false;
-    if (*name == '/' && starts_with(name, "/dev/") && !memory)
-      m.device = true;
-    else if (*name == '/' && !memory)
-      m.file = true;
-    at = to;
-  }
-  if (at < end) m = {};
-  return m;
 }
 
 uint64_t usable_memory() noexcept {

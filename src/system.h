@@ -1,6 +1,7 @@
 // What the operating system tells of this machine and this process.
 #pragma once
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <span>
 
@@ -26,17 +27,6 @@ uint64_t kernel_pin_limit(KernelVersion kernel) noexcept;
 bool any_exists(std::span<const char *const> paths) noexcept;
 
 bool running_under_wsl() noexcept;
-
-// How a range of this process is mapped.
-struct Mapping {
-  bool mapped = false;    // all of it
-  bool readable = false;  // all of it
-  bool writable = false;  // all of it
-  bool file = false;      // some of it is a file on a filesystem, not anonymous or shared memory
-  bool anonymous = false; // all of it is memory without a name
-  bool device = false;    // some of it is memory of a device (PFN or I/O mapping)
-};
-Mapping mapping_of(uint64_t start, uint64_t end) noexcept;
 
 // Bytes of memory that this process may use: the machine's, or the limit of its cgroup if that is lower.
 uint64_t usable_memory() noexcept;

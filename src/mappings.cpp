@@ -1,0 +1,138 @@
+#include "mappings.h"
+
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+
+#include "lines.h"
+#include "system.h"
+
+namespace hp {
+
+namespace {
+
+struct Area {
+  uint64_t start = 0;
+  uint64_t end = 0;
+  bool readable = false;
+  bool writable = false;
+  bool shared = false;
+  uint64_t page = 0;
+  SharedObject object;
+  char name[64] = "";
+};
+
+// The kernel's own words for one mapping (Linux 6.11 and later), which is far less work than the list of all.
+struct Query {
+  uint64_t size = sizeof(Query);
+  uint64_t flags = 0x10;  // the mapping that covers the address, or the next one
+  uint64_t address = 0;
+  uint64_t start = 0, end = 0;
+  uint64_t vma_flags = 0;  // 1 readable, 2 writable, 4 executable, 8 shared
+  uint64_t page = 0;
+  uint64_t offset = 0;
+  uint64_t inode = 0;
+  uint32_t major = 0, minor = 0;
+  uint32_t name_size = 0, build_id_size = 0;
+  uint64_t name = 0, build_id = 0;
+};
+#define HOSTPIN_PROCMAP_QUERY _IOWR('f', 17, Query)
+
+bool query(int maps, uint64_t address, Area &out) noexcept {
+  char name[4096] = "";
+  Query q;
+  q.address = address;
+  q.name = reinterpret_cast<uintptr_t>(name);
+  q.name_size = sizeof(name);
+  if (ioctl(maps, HOSTPIN_PROCMAP_QUERY, &q) != 0) return false;
+  out = {q.start, q.end, (q.vma_flags & 1) != 0, (q.vma_flags & 2) != 0, (q.vma_flags & 8) != 0, q.page,
+         {uint64_t{q.major} << 32 | q.minor, q.inode}, ""};
+  std::snprintf(out.name, sizeof(out.name), "%s", name);
+  return true;
+}
+
+bool parse(const char *line, Area &out) noexcept {
+  unsigned long long from = 0;
+  unsigned long long to = 0;
+  unsigned long long inode = 0;
+  unsigned major = 0;
+  unsigned minor = 0;
+  char mode[5] = "";
+  int name = 0;
+  if (std::sscanf(line, "%llx-%llx %4s %*s %x:%x %llu %n", &from, &to, mode, &major, &minor, &inode, &name) < 6) return false;
+  out = {from, to, mode[0] == 'r', mode[1] == 'w', mode[3] == 's', page_size(), {uint64_t{major} << 32 | minor, inode}, ""};
+  std::snprintf(out.name, sizeof(out.name), "%s", name ? line + name : "");
+  return true;
+}
+
+// Hands over the mappings that [start, end) lies in, in order; false where there is a hole.
+template <class Visit>
+bool each_area(uint64_t start, uint64_t end, Visit visit) noexcept {
+  uint64_t at = start;
+  Area area;
+  const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
+  if (maps < 0) return false;
+  const bool can_query = query(maps, at, area);
+  while (can_query && at < end && area.start <= at) {
+    visit(area);
+    at = area.end;
+    if (at < end && !query(maps, at, area)) break;
+  }
+  close(maps);
+  if (can_query || at >= end) return at >= end;
+  Lines lines("/proc/self/maps");
+  while (at < end) {
+    const char *line = lines.next();
+    if (!line) return false;
+    if (!parse(line, area) || area.end <= at) continue;
+    if (area.start > at) return false;
+    visit(area);
+    at = area.end;
+  }
+  return true;
+}
+
+bool starts_with(const char *text, const char *prefix) noexcept {
+  return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
+}
+
+bool is_memory(const char *name) noexcept {
+  static constexpr const char *kMemory[] = {"/dev/shm/", "/memfd:", "/SYSV", "/dev/zero", "/anon_hugepage", "/dev/hugepages"};
+  return std::any_of(std::begin(kMemory), std::end(kMemory), [&](const char *prefix) { return starts_with(name, prefix); });
+}
+
+}  // namespace
+
+Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
+  Mapping m{true, true, true, true, false, false, 0};
+  m.mapped = each_area(start, end, [&](const Area &area) {
+    const bool named = area.name[0] == '/';
+    const bool memory = is_memory(area.name);
+    m.readable = m.readable && area.readable;
+    m.writable = m.writable && area.writable;
+    m.anonymous = m.anonymous && !named && area.object.inode == 0;
+    m.device = m.device || (named && !memory && starts_with(area.name, "/dev/"));
+    m.file = m.file || (named && !memory && !starts_with(area.name, "/dev/"));
+    m.page = std::max(m.page, area.page);
+  });
+  if (!m.mapped) m = {};
+  return m;
+}
+
+size_t shared_objects(uint64_t start, uint64_t end, std::span<SharedObject> out) noexcept {
+  size_t n = 0;
+  each_area(start, end, [&](const Area &area) {
+    if (!area.shared || area.object.inode == 0 || n == out.size()) return;
+    const auto known = std::find_if(out.begin(), out.begin() + static_cast<ptrdiff_t>(n), [&](const SharedObject &o) {
+      return o.device == area.object.device && o.inode == area.object.inode;
+    });
+    if (known == out.begin() + static_cast<ptrdiff_t>(n)) out[n++] = area.object;
+  });
+  return n;
+}
+
+}  // namespace hp
