@@ -129,24 +129,23 @@ void count_progress(hp_job &job, const Registration &r, uint64_t refused) noexce
 
 enum class End { done, refused, cancelled };
 
-// Pins chunk after chunk. After a refusal `outcome` and `where` say what and which.
-End pin_chunks(hp_job &job, Registration &r, Outcome &outcome, Extent &where) {
+// Pins chunk after chunk. After a refusal `where` is the one that was refused.
+End pin_chunks(hp_job &job, Course &course, Extent &where) {
+  const Registration &r = *course.work.registration;
   Registry &registry = job.state.registry;
   PrefaultAhead ahead(job);
   std::optional<SharedMemoryLock> alone;
   if (job.region.flags & HP_REGISTER_SERIALIZE) alone.emplace(job.region.stretches, &job.cancelled);
   const auto give_up = Clock::now() + kCapturePatience;
-  unsigned refusals = 0;
   while (registry.next_unpinned(r, where)) {
     Extent next;
     ahead.finish(where);
     if (registry.next_unpinned(r, next, where.end)) ahead.start(next);
     if (!take_turn(job)) return End::cancelled;
-    const Step step = pin_step(job.selection, registry, r, job.region.flags & ~HP_REGISTER_PREFAULT, 0, refusals,
-                               outcome, job.report);
+    const Step step = pin_step(course, job.report);
     end_turn();
     count_progress(job, r, 0);
-    const bool capture = outcome.failure == Failure::capture && Clock::now() < give_up;
+    const bool capture = course.outcome.failure == Failure::capture && Clock::now() < give_up;
     if (step == Step::refused && !capture) return End::refused;
     const auto pause = capture ? std::chrono::nanoseconds(kCapturePause) : std::chrono::nanoseconds(job.options.pause_ns);
     if (pause.count() && !rest(job, pause)) return End::cancelled;
@@ -166,11 +165,11 @@ int32_t keep(hp_job &job, Registration &r, uint64_t end) {
   return HP_PAGEABLE;
 }
 
-int32_t finish(hp_job &job, Registration &r) {
+int32_t finish(hp_job &job, Course &course) {
   Registry &registry = job.state.registry;
-  Outcome outcome;
+  Registration &r = *course.work.registration;
   Extent where;
-  switch (pin_chunks(job, r, outcome, where)) {
+  switch (pin_chunks(job, course, where)) {
     case End::done:
       leave_out_of_children(job.state, job.region, r);
       registry.publish(r, job.region.len);
@@ -181,7 +180,7 @@ int32_t finish(hp_job &job, Registration &r) {
       count_progress(job, r, where.size());
       if (job.options.keep && r.pages.size_before(where.start) > 0) return keep(job, r, where.start);
       job.pinned_bytes = 0;
-      return roll_back(job.state, job.selection, outcome, r, job.region.len, job.region.required(), job.report);
+      return roll_back(job.state, job.selection, course.outcome, r, job.region.len, job.region.required(), job.report);
     }
     case End::cancelled: break;
   }
@@ -195,11 +194,12 @@ int32_t finish(hp_job &job, Registration &r) {
 int32_t run_course(hp_job &job) {
   if (job.selection.backend == &kNone) return unavailable(job.state, job.selection, job.region, job.report);
   if (job.selection.backend->enter) job.selection.backend->enter(job.device);
-  Registration *r = nullptr;
+  // Its own thread makes pages present, ahead of this one.
+  Course course{job.state, job.selection, job.region.flags & ~HP_REGISTER_PREFAULT, {}, 0, {}};
   const uint64_t chunk = job.options.chunk_bytes ? job.options.chunk_bytes : kDefaultChunk;
-  const int32_t status = reserve(job.state, job.selection, job.region, chunk, r, job.report);
+  const int32_t status = reserve(job.state, job.selection, job.region, chunk, course.work, job.report);
   if (status != HP_OK) return status;
-  if (r) return finish(job, *r);
+  if (course.work.registration) return finish(job, course);
   job.bytes_done = job.pinned_bytes = job.bytes_total.load();  // registered before, and counted
   return HP_OK;
 }

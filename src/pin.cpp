@@ -145,45 +145,54 @@ void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &
 
 }  // namespace
 
-Step pin_step(const Selection &s, Registry &registry, const Registration &r, uint32_t flags, unsigned prefault_threads,
-              unsigned &refusals, Outcome &outcome, Report &report) {
-  Extent segment;
-  if (!registry.next_unpinned(r, segment)) return Step::done;
-  if (flags & HP_REGISTER_PREFAULT) prefault(segment, {prefault_threads, (flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
+Step pin_step(Course &c, Report &report) {
+  Registry &registry = c.state.registry;
+  const bool known = c.work.only.size() != 0;
+  Extent segment = c.work.only;
+  c.work.only = {};
+  if (!known && !registry.next_unpinned(*c.work.registration, segment)) return Step::done;
+  if (c.flags & HP_REGISTER_PREFAULT)
+    prefault(segment, {c.state.config().prefault_threads, (c.flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
   Pinned result;
-  uint32_t used = (flags & 15) | HP_REGISTER_PORTABLE;
-  outcome = pin_segment(*s.backend, segment, used, result);
-  if (outcome.failure == Failure::none) {
-    registry.pinned(segment, result, s.backend->id, used);
-    return Step::pinned;
+  uint32_t used = (c.flags & 15) | HP_REGISTER_PORTABLE;
+  c.outcome = pin_segment(*c.selection.backend, segment, used, result);
+  if (c.outcome.failure == Failure::none) {
+    registry.pinned(segment, result, c.selection.backend->id, used);
+    return known ? Step::done : Step::pinned;
   }
-  const bool again = !outcome.held && smaller_may_help(outcome) && segment.size() >= 2 * kSmallestSegment && ++refusals < kMaxAttempts;
+  const bool again = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment &&
+                     ++c.refusals < kMaxAttempts;
   // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
-  if (again && refusals + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
+  if (again && c.refusals + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
   if (again && registry.halve(segment)) return Step::again;
-  describe_refusal(s, outcome, segment, r.base, used, report);
-  if (outcome.held) registry.pinned(segment, result, s.backend->id, used);  // so that the roll-back releases it
+  describe_refusal(c.selection, c.outcome, segment, c.work.registration->base, used, report);
+  // So that the roll-back releases it.
+  if (c.outcome.held) registry.pinned(segment, result, c.selection.backend->id, used);
   return Step::refused;
+}
+
+bool release_segment(const Selection &s, Registry &registry, const Registration &r, const Extent &segment,
+                     Report &report) {
+  const Outcome outcome = timed([&] { return s.backend->unpin(segment.start, segment.size()); });
+  if (outcome.failure == Failure::none || outcome.failure == Failure::gone) {
+    registry.released(segment);
+    return true;
+  }
+  counters.failed_release.fetch_add(1, std::memory_order_relaxed);
+  registry.stuck(segment);
+  report.native = outcome.native;
+  report.text.clear();
+  report.text.add("%s(%#llx) failed: %lld %s; %s. The driver still holds %llu bytes there: do not unmap them, call "
+                  "hp_unregister(%#llx) again",
+                  outcome.call, ull(segment.start), static_cast<long long>(outcome.native),
+                  s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(r.base));
+  if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_ERROR, "%s", report.text.c_str());
+  return false;
 }
 
 void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report) {
   Extent segment;
-  while (registry.last_releasing(r, segment)) {
-    const Outcome outcome = timed([&] { return s.backend->unpin(segment.start, segment.size()); });
-    if (outcome.failure == Failure::none || outcome.failure == Failure::gone) {
-      registry.released(segment);
-      continue;
-    }
-    counters.failed_release.fetch_add(1, std::memory_order_relaxed);
-    registry.stuck(segment);
-    report.native = outcome.native;
-    report.text.clear();
-    report.text.add("%s(%#llx) failed: %lld %s; %s. The driver still holds %llu bytes there: do not unmap them, call "
-                    "hp_unregister(%#llx) again",
-                    outcome.call, ull(segment.start), static_cast<long long>(outcome.native),
-                    s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(r.base));
-    if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_ERROR, "%s", report.text.c_str());
-  }
+  while (registry.last_releasing(r, segment)) release_segment(s, registry, r, segment, report);
 }
 
 namespace {
@@ -228,8 +237,7 @@ int32_t unavailable(State &state, const Selection &s, const Region &region, Repo
   return HP_PAGEABLE;
 }
 
-int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Registration *&r,
-                Report &report) {
+int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Task &work, Report &report) {
   Registry::Request request{region.base, region.len, {}, region.stretches};
   for (const Extent &stretch : region.stretches) request.pages.append(stretch);
   limit = std::min(limit, s.info.max_segment);
@@ -238,7 +246,7 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
   if (request.pages.size() > limit)
     align = std::max(align, mapping_of(region.stretches.front().start, region.stretches.back().end).page);
   const Registry::Limits limits{limit, align, state.config().budget_bytes};
-  switch (state.registry.reserve(request, limits, r, report)) {
+  switch (state.registry.reserve(request, limits, work, report)) {
     case Registry::Reserve::reserved:
     case Registry::Reserve::counted: return HP_OK;
     case Registry::Reserve::exists: return HP_E_EXISTS;
@@ -252,46 +260,51 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
 int32_t register_region(State &state, const Region &region, Report &report) {
   const Selection &s = selection(state.config());
   if (s.backend == &kNone) return unavailable(state, s, region, report);
-  Registration *r = nullptr;
-  const int32_t status = reserve(state, s, region, UINT64_MAX, r, report);
-  if (status != HP_OK || !r) return status;
+  Course course{state, s, region.flags, {}, 0, {}};
+  const int32_t status = reserve(state, s, region, UINT64_MAX, course.work, report);
+  if (status != HP_OK || !course.work.registration) return status;
+  Registration &r = *course.work.registration;
   std::optional<SharedMemoryLock> alone;
   if (region.flags & HP_REGISTER_SERIALIZE) alone.emplace(region.stretches, nullptr);
-  Outcome outcome;
-  unsigned refusals = 0;
   Step step;
-  do step = pin_step(s, state.registry, *r, region.flags, state.config().prefault_threads, refusals, outcome, report);
+  do step = pin_step(course, report);
   while (step == Step::pinned || step == Step::again);
-  if (step == Step::refused) return roll_back(state, s, outcome, *r, region.len, region.required(), report);
+  if (step == Step::refused) return roll_back(state, s, course.outcome, r, region.len, region.required(), report);
   alone.reset();
-  leave_out_of_children(state, region, *r);
-  state.registry.publish(*r, region.len);
+  leave_out_of_children(state, region, r);
+  state.registry.publish(r, region.len);
   return HP_OK;
 }
 
 void leave_out_of_children(State &state, const Region &region, Registration &r) noexcept {
   if (!(region.flags & HP_REGISTER_DONTFORK)) return;
   try {
-    r.not_in_children.assign(region.inner.begin(), region.inner.end());
-    state.registry.fork_exclusion.add(r.not_in_children);
+    r.not_in_children = std::make_unique<std::vector<Extent>>(region.inner.begin(), region.inner.end());
+    state.registry.fork_exclusion.add(*r.not_in_children);
   } catch (const std::bad_alloc &) {  // then fork copies, which is right, only slower
-    r.not_in_children.clear();
+    r.not_in_children.reset();
   }
 }
 
 namespace {
 
 int32_t end_registration(State &state, uint64_t base, bool whatever_count, Report &report) {
-  Registration *r = nullptr;
-  switch (state.registry.begin_release(base, whatever_count, r, report)) {
+  Task work;
+  switch (state.registry.begin_release(base, whatever_count, work, report)) {
     case Registry::Release::ended: return HP_OK;
     case Registry::Release::not_found: return HP_E_NOT_FOUND;
     case Registry::Release::release: break;
   }
-  state.registry.fork_exclusion.remove(r->not_in_children);
-  r->not_in_children.clear();
-  release_all(selection(state.config()), state.registry, *r, report);
-  return state.registry.settle(*r, r->len, Kind::none) ? HP_OK : HP_E_STUCK;
+  Registration &r = *work.registration;
+  const Selection &s = selection(state.config());
+  if (r.not_in_children) state.registry.fork_exclusion.remove(*r.not_in_children);
+  r.not_in_children.reset();
+  if (work.only.size() != 0 && release_segment(s, state.registry, r, work.only, report)) {
+    state.registry.forget_released(r);
+    return HP_OK;
+  }
+  release_all(s, state.registry, r, report);
+  return state.registry.settle(r, r.len, Kind::none) ? HP_OK : HP_E_STUCK;
 }
 
 // Ends every registration up to the newest given, highest base first; true when some segment is stuck.

@@ -32,13 +32,21 @@ int32_t device_pointer(State &state, uint64_t ptr, uint64_t &device, Report &rep
 int32_t unavailable(State &state, const Selection &s, const Region &region, Report &report);
 
 // Sets the pages aside. HP_OK with a registration: to be pinned; without one: it was registered before, and is counted.
-int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Registration *&r,
-                Report &report);
+int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Task &work, Report &report);
+
+// How far the pinning of one registration is.
+struct Course {
+  State &state;
+  const Selection &selection;
+  uint32_t flags;
+  Task work;
+  unsigned refusals = 0;  // that were answered with smaller segments
+  Outcome outcome;        // of the last driver call
+};
 
 // Pins one segment of what is set aside, or makes it smaller after a refusal that this may help against.
 enum class Step { done, pinned, again, refused };
-Step pin_step(const Selection &s, Registry &registry, const Registration &r, uint32_t flags, unsigned prefault_threads,
-              unsigned &refusals, Outcome &outcome, Report &report);
+Step pin_step(Course &course, Report &report);
 
 // What HP_REGISTER_DONTFORK asks for.
 void leave_out_of_children(State &state, const Region &region, Registration &r) noexcept;

@@ -1,13 +1,18 @@
 #include "prefault.h"
 
+#include <pthread.h>
+#include <signal.h>
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstring>
+#include <mutex>
 #include <thread>
 #include <vector>
 
+#include "cpus.h"
 #include "mappings.h"
 #include "system.h"
 
@@ -20,82 +25,147 @@ namespace hp {
 
 namespace {
 
-// Longer calls would stall every other thread that maps memory: the kernel holds the address space's lock meanwhile.
-constexpr uint64_t kSlice = uint64_t{64} << 20;
+// What one call makes present. The kernel holds a lock of the address space meanwhile, so that longer calls would stall
+// every thread that maps memory, and other threads' advice below. Some milliseconds, with any page size.
+constexpr uint64_t kSlice = uint64_t{16} << 20;
 constexpr uint64_t kHugePage = uint64_t{2} << 20;
 constexpr unsigned kMaxThreads = 4;
-// With huge pages a slice takes some 10 ms. Where memory is fragmented the kernel compacts it first, and takes seconds.
-constexpr std::chrono::milliseconds kTooSlow{400};
+// Advice for huge pages is given for so much at a time. It waits for the calls under way, so for more than a slice; but
+// what has it cannot do without huge pages any more, so for little as long as they are on trial.
+constexpr uint64_t kFirstAdvice = uint64_t{64} << 20;
+constexpr uint64_t kMostAdvice = uint64_t{256} << 20;
+// A slice of huge pages takes some 3 ms. Where memory is fragmented the kernel compacts it first, and takes seconds.
+constexpr std::chrono::milliseconds kTooSlow{100};
 
-struct Work {
-  Extent pages;
-  bool writable;
-  bool anonymous;
-  const std::atomic<bool> *stop;
-  std::atomic<uint64_t> next;
-  std::atomic<bool> huge;
-  std::atomic<bool> failed{false};
+using Clock = std::chrono::steady_clock;
+
+class Work {
+public:
+  Work(const Extent &pages, const Mapping &mapping, const Prefault &how) noexcept
+      : pages_(pages), writable_(mapping.writable), anonymous_(mapping.anonymous), stop_(how.stop),
+        slice_(std::max(kSlice, mapping.page)), next_(pages.start / slice_ * slice_), advised_(next_),
+        huge_(how.huge_pages) {}
+
+  uint64_t slices() const noexcept { return (pages_.end - pages_.start / slice_ * slice_ + slice_ - 1) / slice_; }
+
+  void run() noexcept {
+    for (Extent slice; take(slice);) {
+      const auto begin = Clock::now();
+      const bool done = all_present(slice) || populate(slice);
+      const bool slow = Clock::now() - begin > kTooSlow;
+      const std::lock_guard lock(mutex_);
+      failed_ = failed_ || !done;
+      huge_ = huge_ && !slow;
+    }
+  }
+
+private:
+  // Slices lie on multiples of their size, so that no huge page lies in two of them.
+  bool take(Extent &slice) noexcept {
+    const std::lock_guard lock(mutex_);
+    if (failed_ || next_ >= pages_.end || (stop_ && *stop_)) return false;
+    if (huge_ && next_ >= advised_) {
+      ask_for_huge_pages({std::max(next_, pages_.start), std::min(next_ + advice_, pages_.end)});
+      advised_ = next_ + advice_;
+      advice_ = std::min(2 * advice_, kMostAdvice);
+    }
+    slice = {std::max(next_, pages_.start), std::min(next_ + slice_, pages_.end)};
+    next_ += slice_;
+    return true;
+  }
+
+  static void ask_for_huge_pages(const Extent &part) noexcept {
+    const uint64_t start = (part.start + kHugePage - 1) / kHugePage * kHugePage;
+    const uint64_t end = part.end / kHugePage * kHugePage;
+    if (start < end) madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
+  }
+
+  // To ask costs a fiftieth of making pages present that are so already. Of absent pages of a file it costs more than
+  // of present ones, so the first one decides.
+  static bool all_present(const Extent &slice) noexcept {
+    unsigned char present[4096];
+    uint64_t pages = 1;
+    for (uint64_t at = slice.start; at < slice.end; at += pages * page_size(), pages = sizeof(present)) {
+      pages = std::min<uint64_t>(pages, (slice.end - at) / page_size());
+      if (mincore(reinterpret_cast<void *>(at), pages * page_size(), present) != 0) return false;
+      for (uint64_t i = 0; i < pages; ++i)
+        if (!(present[i] & 1)) return false;
+    }
+    return true;
+  }
+
+  bool populate(const Extent &slice) const noexcept {
+    void *const start = reinterpret_cast<void *>(slice.start);
+    const int advice = writable_ ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+    int error;
+    do error = madvise(start, slice.size(), advice) == 0 ? 0 : errno;
+    while (error == EINTR || error == EAGAIN);
+    // A file can shrink under a touch, which would be a signal: only memory that nothing can take away is touched.
+    if (error == EINVAL && anonymous_) touch(slice), error = 0;
+    return error == 0;
+  }
+
+  // Where the kernel has no such call (before 5.14): writes that change nothing, also when others write meanwhile.
+  void touch(const Extent &slice) const noexcept {
+    for (uint64_t at = slice.start; at < slice.end; at += page_size()) {
+      auto *byte = reinterpret_cast<unsigned char *>(at);
+      if (writable_)
+        __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);
+      else
+        static_cast<void>(__atomic_load_n(byte, __ATOMIC_RELAXED));
+    }
+  }
+
+  const Extent pages_;
+  const bool writable_;
+  const bool anonymous_;
+  const std::atomic<bool> *const stop_;
+  const uint64_t slice_;
+
+  std::mutex mutex_;  // for all below
+  uint64_t next_;
+  uint64_t advised_;
+  uint64_t advice_ = kFirstAdvice;
+  bool huge_;
+  bool failed_ = false;
 };
 
-// Where the kernel has no such call (before 5.14): writes that change nothing, also when others write meanwhile.
-void touch(const Extent &slice, bool writable) noexcept {
-  for (uint64_t at = slice.start; at < slice.end; at += page_size()) {
-    auto *byte = reinterpret_cast<unsigned char *>(at);
-    if (writable)
-      __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);
-    else
-      static_cast<void>(__atomic_load_n(byte, __ATOMIC_RELAXED));
+// Threads that take none of the application's signals, and leave the placement of pages as it is.
+class WithThreads {
+public:
+  WithThreads(Work &work, unsigned n, const Cpus *cpus) noexcept {
+    sigset_t all;
+    sigset_t before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    try {
+      while (n-- > 0)
+        threads_.emplace_back([&work, cpus] {
+          if (cpus) stay_on(*cpus);
+          work.run();
+        });
+    } catch (...) {  // fewer do it as well
+    }
+    pthread_sigmask(SIG_SETMASK, &before, nullptr);
   }
-}
 
-bool populate(const Work &work, const Extent &slice) noexcept {
-  void *const start = reinterpret_cast<void *>(slice.start);
-  const int advice = work.writable ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
-  int error;
-  do error = madvise(start, slice.size(), advice) == 0 ? 0 : errno;
-  while (error == EINTR || error == EAGAIN);
-  // A file can shrink under a touch, which would be a signal: only memory that nothing can take away is touched.
-  if (error == EINVAL && work.anonymous) touch(slice, work.writable), error = 0;
-  return error == 0;
-}
-
-void ask_for_huge_pages(const Extent &slice) noexcept {
-  const uint64_t start = (slice.start + kHugePage - 1) / kHugePage * kHugePage;
-  const uint64_t end = slice.end / kHugePage * kHugePage;
-  if (start < end) madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
-}
-
-void run(Work &work) noexcept {
-  while (!work.failed && !(work.stop && *work.stop)) {
-    const uint64_t start = work.next.fetch_add(kSlice);
-    if (start >= work.pages.end) return;
-    const Extent slice = {std::max(start, work.pages.start), std::min(start + kSlice, work.pages.end)};
-    const bool huge = work.huge;
-    if (huge) ask_for_huge_pages(slice);
-    const auto begin = std::chrono::steady_clock::now();
-    if (!populate(work, slice)) work.failed = true;
-    if (huge && std::chrono::steady_clock::now() - begin > kTooSlow) work.huge = false;
-  }
-}
+private:
+  std::vector<std::jthread> threads_;
+};
 
 }  // namespace
 
 void prefault(const Extent &pages, const Prefault &how) noexcept {
   const Mapping mapping = mapping_of(pages.start, pages.end);
   if (!mapping.mapped || !mapping.readable || mapping.device) return;
-  // Slices lie on multiples of their size, so that no huge page lies in two of them.
-  Work work{pages, mapping.writable, mapping.anonymous, how.stop, {pages.start / kSlice * kSlice}, {how.huge_pages}};
-  const uint64_t slices = (pages.end - work.next + kSlice - 1) / kSlice;
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  const auto threads = static_cast<unsigned>(
-      std::min<uint64_t>(how.threads ? how.threads : std::min(cores, kMaxThreads), slices));
-  try {
-    std::vector<std::jthread> helpers;
-    for (unsigned i = 1; i < threads; ++i) helpers.emplace_back([&work] { run(work); });
-    run(work);
-  } catch (...) {
-    run(work);  // fewer threads do it as well
-  }
+  Work work(pages, mapping, how);
+  Cpus cpus;
+  const bool known = cpus_for_memory(pages.start, cpus);
+  const unsigned cores = known ? count(cpus) : std::max(1u, std::thread::hardware_concurrency());
+  const unsigned wanted = how.threads ? how.threads : std::min(cores, kMaxThreads);
+  const WithThreads others(work, static_cast<unsigned>(std::min<uint64_t>(wanted, work.slices())) - 1,
+                           known ? &cpus : nullptr);
+  work.run();
 }
 
 }  // namespace hp

@@ -67,19 +67,37 @@ Extent whole_pages(uint64_t start, uint64_t len) noexcept {
   return {start & ~(page - 1), (start + len + page - 1) & ~(page - 1)};
 }
 
+Pages &Pages::operator=(const Pages &other) {
+  if (this == &other) return *this;
+  more_ = other.more_ ? std::make_unique<std::vector<Extent>>(*other.more_) : nullptr;
+  first_ = other.first_;
+  return *this;
+}
+
+bool Pages::operator==(const Pages &other) const noexcept {
+  if (!(first_ == other.first_) || !more_ != !other.more_) return false;
+  return !more_ || *more_ == *other.more_;
+}
+
 void Pages::append(const Extent &next) {
-  Extent &last = more_.empty() ? first_ : more_.back();
-  if (next.start <= last.end && last.end)
-    last.end = std::max(last.end, next.end);
-  else if (last.end == 0)
+  Extent &last = more_ ? more_->back() : first_;
+  if (last.end == 0) {
     last = next;
-  else
-    more_.push_back(next);
+  } else if (next.start <= last.end) {
+    last.end = std::max(last.end, next.end);
+  } else {
+    auto more = more_ ? std::move(more_) : std::make_unique<std::vector<Extent>>();
+    more->push_back(next);
+    more_ = std::move(more);
+  }
 }
 
 void Pages::cut_at(uint64_t end) noexcept {
-  while (!more_.empty() && more_.back().start >= end) more_.pop_back();
-  Extent &last = more_.empty() ? first_ : more_.back();
+  while (more_ && more_->back().start >= end) {
+    more_->pop_back();
+    if (more_->empty()) more_.reset();
+  }
+  Extent &last = more_ ? more_->back() : first_;
   last.end = std::max(last.start, std::min(last.end, end));
 }
 
@@ -109,29 +127,37 @@ void Registry::wake() noexcept {
 
 // ---- Registering
 
-// Could its pages be reserved now? `fresh` is how many bytes of them nobody has pinned.
-bool Registry::fits(const Request &request, uint64_t &fresh, bool &too_often) const noexcept {
-  bool free = true;
-  too_often = false;
-  fresh = request.pages.size();
-  request.pages.each([&](const Extent &range) {
+// What others have of some pages.
+struct Registry::Overlap {
+  unsigned segments = 0;
+  uint64_t bytes = 0;
+  bool busy = false;       // some of it is being pinned or released
+  bool too_often = false;  // some of it cannot be counted any higher
+};
+
+Registry::Overlap Registry::overlap(const Pages &pages) const noexcept {
+  Overlap o;
+  pages.each([&](const Extent &range) {
     each(segments_, range, [&](const Segment &s) {
       const Meta m = Meta::of(s.meta);
-      free = free && m.state == kPinned;
-      too_often = too_often || m.references >= kMaxCount;
-      fresh -= std::min(s.end, range.end) - std::max(s.start, range.start);
+      ++o.segments;
+      o.bytes += std::min(s.end, range.end) - std::max(s.start, range.start);
+      o.busy = o.busy || m.state != kPinned;
+      o.too_often = o.too_often || m.references >= kMaxCount;
     });
   });
-  return free;
+  return o;
 }
 
-Registry::Reserve Registry::reserve(const Request &request, const Limits &limits, Registration *&out, Report &report) {
+Registry::Reserve Registry::reserve(const Request &request, const Limits &limits, Task &out, Report &report) {
   std::unique_lock lock(mutex_);
-  uint64_t fresh = 0;
+  Overlap others;
+  Map::iterator it;
   for (;;) {
-    const auto it = registrations_.find(request.base);
-    const bool busy = it != registrations_.end() && it->second.busy;
-    const Kind kind = it != registrations_.end() && !busy ? it->second.kind : Kind::none;
+    it = registrations_.lower_bound(request.base);
+    const bool known = it != registrations_.end() && it->first == request.base;
+    const bool busy = known && it->second.busy;
+    const Kind kind = known && !busy ? it->second.kind : Kind::none;
     if ((kind == Kind::pinned || kind == Kind::stuck) &&
         (it->second.len != request.len || it->second.pages != request.pages)) {
       report.text.add("%#llx is registered with %s (%llu bytes, not %llu); unregister it first",
@@ -147,31 +173,40 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
       each_segment(r.pages, [&](const Segment &s) { add_reference(segments_, s); });
       return Reserve::counted;
     }
-    bool too_often = false;
-    const bool free = fits(request, fresh, too_often);
-    if (too_often) return Reserve::too_often;
-    if (free && !busy) break;
+    others = overlap(request.pages);
+    if (others.too_often) return Reserve::too_often;
+    if (!others.busy && !busy) break;
     wait(lock);
   }
+  const uint64_t fresh = request.pages.size() - others.bytes;
   if (limits.budget && fresh && (reserved_ > limits.budget || fresh > limits.budget - reserved_)) {
     report.text.add("%llu more bytes would be pinned, %llu are, the budget is %llu; no driver was called",
                     static_cast<unsigned long long>(fresh), static_cast<unsigned long long>(reserved_),
                     static_cast<unsigned long long>(limits.budget));
     return Reserve::over_budget;
   }
-  Registration &r = registrations_[request.base];
-  const bool is_new = r.kind == Kind::none;
+  it = registrations_.try_emplace(it, request.base);
+  Registration &r = it->second;
   r.base = request.base;
   try {
     r.pages = request.pages;
     add_segments(request, limits);
   } catch (...) {
-    if (is_new) registrations_.erase(request.base);
+    if (r.kind == Kind::none) registrations_.erase(it);
     throw;
   }
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
   r.busy = true;
-  each_segment(request.pages, [&](const Segment &s) {
+  if (others.segments) share_segments(request.pages);
+  out.registration = &r;
+  const Extent &first = request.stretches.front();
+  if (!others.segments && request.stretches.size() == 1 && first.size() <= limits.segment) out.only = first;
+  return Reserve::reserved;
+}
+
+// Takes part in the segments that are pinned already.
+void Registry::share_segments(const Pages &pages) noexcept {
+  each_segment(pages, [&](const Segment &s) {
     Meta m = Meta::of(s.meta);
     if (m.state != kPinned) return;
     if (m.stuck) subtract(counters.stuck_segments, 1);
@@ -179,8 +214,6 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
     ++m.references;
     segments_.set_meta(s.start, m.word());
   });
-  out = &r;
-  return Reserve::reserved;
 }
 
 // Puts unpinned segments wherever the pages have none. All or, on bad_alloc, none.
@@ -221,7 +254,9 @@ void Registry::drop(uint64_t start) noexcept {
   if (!segments_.find(start, s)) return;
   segments_.erase(s.start);
   reserved_ -= s.end - s.start;
-  if (Meta::of(s.meta).state == kPinning) return;
+  const Meta m = Meta::of(s.meta);
+  if (m.state == kPinning) return;
+  if (m.stuck) subtract(counters.stuck_segments, 1);
   subtract(counters.segments, 1);
   subtract(counters.pinned_bytes, s.end - s.start);
 }
@@ -298,14 +333,22 @@ void Registry::publish(Registration &r, uint64_t len, uint64_t end) noexcept {
 
 // ---- Releasing
 
-// Takes one reference off every pinned segment from an address on; those that have none left are to be released.
-void Registry::unreference(const Pages &pages, uint64_t from) noexcept {
+// Takes one reference off every pinned segment from an address on; those that have none left are to be released. If
+// there is one segment in all, and it is to be, that is the answer.
+Extent Registry::unreference(const Pages &pages, uint64_t from) noexcept {
+  Extent last;
+  unsigned segments = 0;
   each_segment(pages, [&](const Segment &s) {
     Meta m = Meta::of(s.meta);
+    ++segments;
     if (s.start < from || m.state != kPinned || m.references == 0) return;
-    if (--m.references == 0) m.state = kReleasing;
+    if (--m.references == 0) {
+      m.state = kReleasing;
+      last = {s.start, s.end};
+    }
     segments_.set_meta(s.start, m.word());
   });
+  return segments == 1 ? last : Extent{};
 }
 
 void Registry::abandon(Registration &r) noexcept {
@@ -331,7 +374,7 @@ void Registry::take_references(const Registration &r, uint32_t n) noexcept {
   });
 }
 
-Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, Registration *&out, Report &report) {
+Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, Task &out, Report &report) {
   std::unique_lock lock(mutex_);
   Map::iterator it;
   while ((it = registrations_.find(base)) != registrations_.end() && it->second.busy) wait(lock);
@@ -350,9 +393,10 @@ Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, Re
     return Release::ended;
   }
   r.busy = true;
-  out = &r;
+  out.registration = &r;
   if (r.kind == Kind::pinned) {
-    unreference(r.pages, 0);
+    out.only = unreference(r.pages, 0);
+    if (out.only.size() != 0) mark_going(out.only);
     subtract(counters.registrations, 1);
     r.kind = Kind::none;
     return Release::release;
@@ -381,6 +425,15 @@ void Registry::explain_not_found(uint64_t base, Report &report) const {
 
 // A segment goes to one thread only, though it may lie in the ranges of several that are being released. None of them is
 // released before it is gone.
+// It is the calling thread's to release from now on.
+void Registry::mark_going(const Extent &segment) noexcept {
+  Segment s;
+  if (!segments_.find(segment.start, s)) return;
+  Meta m = Meta::of(s.meta);
+  m.state = kGoing;
+  segments_.set_meta(s.start, m.word());
+}
+
 bool Registry::last_releasing(const Registration &r, Extent &out) noexcept {
   std::unique_lock lock(mutex_);
   for (;;) {
@@ -392,10 +445,8 @@ bool Registry::last_releasing(const Registration &r, Extent &out) noexcept {
       going = going || state == kGoing;
     });
     if (last.end) {
-      Meta m = Meta::of(last.meta);
-      m.state = kGoing;
-      segments_.set_meta(last.start, m.word());
       out = {last.start, last.end};
+      mark_going(out);
       return true;
     }
     if (!going) return false;
@@ -405,8 +456,6 @@ bool Registry::last_releasing(const Registration &r, Extent &out) noexcept {
 
 void Registry::released(const Extent &segment) noexcept {
   std::lock_guard lock(mutex_);
-  Segment s;
-  if (segments_.find(segment.start, s) && Meta::of(s.meta).stuck) subtract(counters.stuck_segments, 1);
   drop(segment.start);
   wake();
 }
@@ -444,6 +493,12 @@ bool Registry::settle(Registration &r, uint64_t len, Kind kind) noexcept {
   }
   wake();
   return !stuck;
+}
+
+void Registry::forget_released(Registration &r) noexcept {
+  std::lock_guard lock(mutex_);
+  registrations_.erase(registrations_.find(r.base));
+  wake();
 }
 
 // ---- Records of what is not pinned by us

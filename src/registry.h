@@ -7,6 +7,7 @@
 #include <condition_variable>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <span>
 #include <vector>
@@ -39,17 +40,20 @@ public:
   void append(const Extent &next);  // not before the last one
   void cut_at(uint64_t end) noexcept;
   uint64_t size_before(uint64_t end) const noexcept;
-  bool operator==(const Pages &) const = default;
+  Pages(const Pages &other) { *this = other; }
+  Pages &operator=(const Pages &other);
+  bool operator==(const Pages &other) const noexcept;
   uint64_t size() const noexcept;
   template <class Visit>
   void each(Visit visit) const {
     visit(first_);
-    for (const Extent &e : more_) visit(e);
+    if (more_)
+      for (const Extent &e : *more_) visit(e);
   }
 
 private:
   Extent first_;
-  std::vector<Extent> more_;
+  std::unique_ptr<std::vector<Extent>> more_;  // mostly none, and there may be many registrations
 };
 
 enum class Kind : uint8_t { none, pinned, pageable, foreign, stuck };
@@ -61,12 +65,18 @@ struct Registration {
   Pages pages;
   uint64_t serial = 0;
   uint32_t count = 0;
-  std::vector<Extent> not_in_children;  // pages that fork leaves out while this lives
+  std::unique_ptr<std::vector<Extent>> not_in_children;  // pages that fork leaves out while this lives
   Kind kind = Kind::none;
   bool busy = false;
   // Records that may be forgotten, in order of age.
   Registration *older = nullptr;
   Registration *newer = nullptr;
+};
+
+// A registration to pin or to release. In the usual case it is one segment, which then need not be looked up again.
+struct Task {
+  Registration *registration = nullptr;
+  Extent only;  // that segment; empty where there may be others
 };
 
 class Registry {
@@ -91,7 +101,7 @@ public:
   // more, telling each with pinned(), and then calls publish(). When the driver refuses it calls abandon() or
   // keep_until(), releases what last_releasing() gives, and then calls settle() or publish().
   enum class Reserve { counted, reserved, exists, over_budget, too_often };
-  Reserve reserve(const Request &request, const Limits &limits, Registration *&out, Report &report);
+  Reserve reserve(const Request &request, const Limits &limits, Task &out, Report &report);
   bool next_unpinned(const Registration &r, Extent &out, uint64_t from = 0) noexcept;
   uint64_t unpinned_bytes(const Registration &r) noexcept;
   bool halve(const Extent &segment);  // makes two of an unpinned one; false where that is less than a page
@@ -103,6 +113,7 @@ public:
   // Ends what was begun once there is nothing left to release: with a record of `kind`, or none. False: some of it is
   // stuck, and stays known as that.
   bool settle(Registration &r, uint64_t len, Kind kind) noexcept;
+  void forget_released(Registration &r) noexcept;  // the same where nothing can be stuck and no record is wanted
 
   // A registration for which no driver was asked.
   void record(uint64_t base, uint64_t len, Kind kind);
@@ -110,7 +121,7 @@ public:
   // ---- Releasing. After begin_release() returned kRelease the caller unpins what last_releasing() gives, last first,
   // telling each with released() or stuck(), and then calls settle() with Kind::none.
   enum class Release { ended, release, not_found };
-  Release begin_release(uint64_t base, bool whatever_count, Registration *&out, Report &report);
+  Release begin_release(uint64_t base, bool whatever_count, Task &out, Report &report);
   bool last_releasing(const Registration &r, Extent &out) noexcept;
   void released(const Extent &segment) noexcept;
   void stuck(const Extent &segment) noexcept;
@@ -137,12 +148,15 @@ private:
   }
   void wait(std::unique_lock<std::mutex> &lock);
   void wake() noexcept;
-  bool fits(const Request &request, uint64_t &fresh, bool &too_often) const noexcept;
+  struct Overlap;
+  Overlap overlap(const Pages &pages) const noexcept;
   void add_segments(const Request &request, const Limits &limits);
   void fill_gaps(const Extent &range, const Limits &limits);
   void drop(uint64_t start) noexcept;
   void drop_unpinned(const Pages &pages) noexcept;
-  void unreference(const Pages &pages, uint64_t from) noexcept;
+  void mark_going(const Extent &segment) noexcept;
+  void share_segments(const Pages &pages) noexcept;
+  Extent unreference(const Pages &pages, uint64_t from) noexcept;
   void take_references(const Registration &r, uint32_t n) noexcept;
   void explain_not_found(uint64_t base, Report &report) const;
   bool first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept;
