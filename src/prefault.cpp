@@ -43,10 +43,13 @@ class Work {
 public:
   Work(const Extent &pages, const Mapping &mapping, const Prefault &how) noexcept
       : pages_(pages), writable_(mapping.writable), anonymous_(mapping.anonymous), stop_(how.stop),
-        slice_(std::max(kSlice, mapping.page)), next_(pages.start / slice_ * slice_), advised_(next_),
-        huge_(how.huge_pages) {}
+        slice_(std::max(kSlice, mapping.page)), next_(pages.start / slice_ * slice_), huge_(how.huge_pages) {
+    // Where all pages are there threads would cost more than they gain.
+    while (next_ < pages_.end && all_present(slice_at(next_))) next_ += slice_;
+    advised_ = next_;
+  }
 
-  uint64_t slices() const noexcept { return (pages_.end - pages_.start / slice_ * slice_ + slice_ - 1) / slice_; }
+  uint64_t slices() const noexcept { return next_ < pages_.end ? (pages_.end - next_ + slice_ - 1) / slice_ : 0; }
 
   void run() noexcept {
     for (Extent slice; take(slice);) {
@@ -61,6 +64,10 @@ public:
 
 private:
   // Slices lie on multiples of their size, so that no huge page lies in two of them.
+  Extent slice_at(uint64_t at) const noexcept {
+    return {std::max(at, pages_.start), std::min(at + slice_, pages_.end)};
+  }
+
   bool take(Extent &slice) noexcept {
     const std::lock_guard lock(mutex_);
     if (failed_ || next_ >= pages_.end || (stop_ && *stop_)) return false;
@@ -69,7 +76,7 @@ private:
       advised_ = next_ + advice_;
       advice_ = std::min(2 * advice_, kMostAdvice);
     }
-    slice = {std::max(next_, pages_.start), std::min(next_ + slice_, pages_.end)};
+    slice = slice_at(next_);
     next_ += slice_;
     return true;
   }
@@ -82,14 +89,13 @@ private:
 
   // To ask costs a fiftieth of making pages present that are so already. Of absent pages of a file it costs more than
   // of present ones, so the first one decides.
-  static bool all_present(const Extent &slice) noexcept {
+  bool all_present(const Extent &slice) const noexcept {
     unsigned char present[4096];
-    uint64_t pages = 1;
+    uint64_t pages = anonymous_ ? sizeof(present) : 1;
     for (uint64_t at = slice.start; at < slice.end; at += pages * page_size(), pages = sizeof(present)) {
       pages = std::min<uint64_t>(pages, (slice.end - at) / page_size());
       if (mincore(reinterpret_cast<void *>(at), pages * page_size(), present) != 0) return false;
-      for (uint64_t i = 0; i < pages; ++i)
-        if (!(present[i] & 1)) return false;
+      if (std::memchr(present, 0, pages)) return false;  // other bits than the lowest are not used yet
     }
     return true;
   }
@@ -124,7 +130,7 @@ private:
 
   std::mutex mutex_;  // for all below
   uint64_t next_;
-  uint64_t advised_;
+  uint64_t advised_ = 0;
   uint64_t advice_ = kFirstAdvice;
   bool huge_;
   bool failed_ = false;
@@ -159,6 +165,7 @@ void prefault(const Extent &pages, const Prefault &how) noexcept {
   const Mapping mapping = mapping_of(pages.start, pages.end);
   if (!mapping.mapped || !mapping.readable || mapping.device) return;
   Work work(pages, mapping, how);
+  if (work.slices() == 0) return;
   Cpus cpus;
   const bool known = cpus_for_memory(pages.start, cpus);
   const unsigned cores = known ? count(cpus) : std::max(1u, std::thread::hardware_concurrency());
