@@ -23,7 +23,9 @@ struct Area {
   bool shared = false;
   uint64_t page = 0;
   SharedObject object;
-  char name[64] = "";
+  char name[64] = "";  // as much of it as is needed
+
+  void set_name(const char *text) noexcept { std::memcpy(name, text, std::min(std::strlen(text), sizeof(name) - 1)); }
 };
 
 // The kernel's own words for one mapping (Linux 6.11 and later), which is far less work than the list of all.
@@ -51,7 +53,7 @@ bool query(int maps, uint64_t address, Area &out) noexcept {
   if (ioctl(maps, HOSTPIN_PROCMAP_QUERY, &q) != 0) return false;
   out = {q.start, q.end, (q.vma_flags & 1) != 0, (q.vma_flags & 2) != 0, (q.vma_flags & 8) != 0, q.page,
          {uint64_t{q.major} << 32 | q.minor, q.inode}, ""};
-  std::snprintf(out.name, sizeof(out.name), "%s", name);
+  out.set_name(name);
   return true;
 }
 
@@ -65,7 +67,7 @@ bool parse(const char *line, Area &out) noexcept {
   int name = 0;
   if (std::sscanf(line, "%llx-%llx %4s %*s %x:%x %llu %n", &from, &to, mode, &major, &minor, &inode, &name) < 6) return false;
   out = {from, to, mode[0] == 'r', mode[1] == 'w', mode[3] == 's', page_size(), {uint64_t{major} << 32 | minor, inode}, ""};
-  std::snprintf(out.name, sizeof(out.name), "%s", name ? line + name : "");
+  out.set_name(name ? line + name : "");
   return true;
 }
 
