@@ -150,6 +150,7 @@ void static_destructor_unregisters_late() {
 
 // ---- Threads that are still inside
 
+// Exit waits a moment for it.
 void background_release_is_blocked() {
   register_with("HOSTPIN_CUDART", cudart12);
   hps_block("unregister");
@@ -200,8 +201,8 @@ int main(int argc, char **argv) {
                     {"handler_unregisters_late", handler_unregisters_late},
                     {"handler_unregisters_all_late", handler_unregisters_all_late},
                     {"static_destructor_unregisters_late", static_destructor_unregisters_late},
-                    {"background_release_is_blocked", background_release_is_blocked},
+                    {"background_release_is_blocked", background_release_is_blocked, {}, true},
                     {"threads_are_blocked", threads_are_blocked},
                     {"threads_are_at_work", threads_are_at_work}},
-                   56);
+                   60);
 }

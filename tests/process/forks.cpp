@@ -46,6 +46,15 @@ void everything_in_a_child(char *pinned) {
   CHECK(device == pinned);
   CHECK_EQUAL(hp_get_backend(&info), HP_E_FORKED);
   CHECK_EQUAL(hp_configure(&config), HP_E_FORKED);
+  const hp_range range{0, size};
+  hp_job *job = nullptr;
+  CHECK_EQUAL(hp_register_ranges(pinned, &range, 1, 0), HP_E_FORKED);
+  CHECK_EQUAL(hp_register_start(pinned, &range, 1, 0, nullptr, &job), HP_E_FORKED);
+  CHECK(job == nullptr);
+  const hp_copy copy{pinned, nullptr, size};
+  hp_copy parts[1];
+  std::size_t count = 0;
+  CHECK_EQUAL(hp_split_copies(&copy, 1, parts, 1, &count), HP_E_FORKED);
   CHECK_EQUAL(hp_get_stats(&counters), HP_OK);
   CHECK_EQUAL(hp_query(nullptr, 0, nullptr), HP_E_INVALID);
   CHECK(contains(hp_last_error(), "hp_query: ptr is NULL"));

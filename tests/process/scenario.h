@@ -121,6 +121,7 @@ struct Case {
   std::string_view name;
   void (*run)();
   std::string libraries = {};  // LD_LIBRARY_PATH, which the loader reads before main
+  bool once = false;           // slow
 };
 
 // With the name of a case runs that; without arguments runs all so many times, each in a process of its own.
@@ -135,7 +136,7 @@ inline int run_cases(int argc, char **argv, std::initializer_list<Case> cases, i
   for (const Case &one : cases) {
     std::vector<std::string> variables;
     if (!one.libraries.empty()) variables.push_back("LD_LIBRARY_PATH=" + one.libraries);
-    for (int i = 0; i < times; ++i) {
+    for (int i = 0; i < (one.once ? 1 : times); ++i) {
       const Outcome outcome = run_again(one.name.data(), variables);
       if (outcome.returned(0) && outcome.output.empty()) continue;
       ++failed;
