@@ -56,7 +56,7 @@ namespace {
 
 constexpr uint64_t kDefaultChunk = uint64_t{1} << 30;
 constexpr std::chrono::seconds kCapturePatience{5};
-constexpr std::chrono::milliseconds kCapturePause{20};
+constexpr uint64_t kCapturePauseNs = 20'000'000;
 
 // Jobs make one driver call at a time; leaked, as threads outlive static destructors.
 struct Turn {
@@ -85,9 +85,9 @@ void end_turn() {
 }
 
 // False when the job was cancelled meanwhile.
-bool rest(hp_job &job, std::chrono::nanoseconds time) {
+bool rest(hp_job &job, uint64_t ns) {
   std::unique_lock lock(job.mutex);
-  return !job.changed.wait_for(lock, time, [&] { return job.cancelled.load(); });
+  return !job.changed.wait_until(lock, deadline_after(ns), [&] { return job.cancelled.load(); });
 }
 
 uint64_t elapsed(const hp_job &job) noexcept {
@@ -105,19 +105,22 @@ public:
   void finish(const Extent &chunk) {  // this one is needed now
     if (!wanted_) return;
     if (thread_.joinable()) thread_.join();
-    if (chunk.start != last_) prefault(chunk, how_);
-    last_ = chunk.start;
+    if (chunk.end > done_) prefault(chunk, how_);
+    done_ = std::max(done_, chunk.end);
   }
   void start(const Extent &chunk) {  // this one is next
-    if (!wanted_) return;
-    last_ = chunk.start;
-    thread_ = std::jthread([this, chunk] { prefault(chunk, how_); });
+    if (!wanted_ || chunk.end <= done_) return;
+    try {
+      thread_ = std::jthread([this, chunk] { prefault(chunk, how_); });
+      done_ = chunk.end;
+    } catch (...) {  // no thread to be had: it is done when it is needed
+    }
   }
 
 private:
   Prefault how_;
   bool wanted_;
-  uint64_t last_ = 0;
+  uint64_t done_ = 0;  // up to here, as chunks come in order
   std::jthread thread_;
 };
 
@@ -136,8 +139,9 @@ End pin_chunks(hp_job &job, Course &course, Extent &where) {
   PrefaultAhead ahead(job);
   std::optional<SharedMemoryLock> alone;
   if (job.region.flags & HP_REGISTER_SERIALIZE) alone.emplace(job.region.stretches, &job.cancelled);
-  const auto give_up = Clock::now() + kCapturePatience;
-  while (registry.next_unpinned(r, where)) {
+  Clock::time_point give_up{};  // on a chunk that a capture is in the way of
+  for (bool first = true; registry.next_unpinned(r, where); first = false) {
+    if (!first && job.options.pause_ns && !rest(job, job.options.pause_ns)) return End::cancelled;
     Extent next;
     ahead.finish(where);
     if (registry.next_unpinned(r, next, where.end)) ahead.start(next);
@@ -145,11 +149,13 @@ End pin_chunks(hp_job &job, Course &course, Extent &where) {
     const Step step = pin_step(course, job.report);
     end_turn();
     count_progress(job, r, 0);
-    const bool capture = course.outcome.failure == Failure::capture && Clock::now() < give_up;
-    if (step == Step::refused && !capture) return End::refused;
-    const auto pause = capture ? std::chrono::nanoseconds(kCapturePause) : std::chrono::nanoseconds(job.options.pause_ns);
-    if (pause.count() && !rest(job, pause)) return End::cancelled;
     if (job.cancelled) return End::cancelled;
+    if (course.outcome.failure != Failure::capture)
+      give_up = {};
+    else if (give_up == Clock::time_point{})
+      give_up = Clock::now() + kCapturePatience;
+    if (step == Step::refused && Clock::now() >= give_up) return End::refused;
+    if (step == Step::refused && !rest(job, kCapturePauseNs)) return End::cancelled;
   }
   return End::done;
 }
@@ -160,6 +166,7 @@ int32_t keep(hp_job &job, Registration &r, uint64_t end) {
   const uint64_t kept = r.pages.size_before(end);
   job.state.registry.keep_until(r, end);
   release_all(job.selection, job.state.registry, r, job.report);
+  leave_out_of_children(job.state, job.region, r, end);
   job.state.registry.publish(r, job.region.len, end);
   job.pinned_bytes = kept;
   return HP_PAGEABLE;
@@ -195,7 +202,7 @@ int32_t run_course(hp_job &job) {
   if (job.selection.backend == &kNone) return unavailable(job.state, job.selection, job.region, job.report);
   if (job.selection.backend->enter) job.selection.backend->enter(job.device);
   // Its own thread makes pages present, ahead of this one.
-  Course course{job.state, job.selection, job.region.flags & ~HP_REGISTER_PREFAULT, {}, 0, {}};
+  Course course{job.state, job.selection, job.region.flags & ~HP_REGISTER_PREFAULT, {}};
   const uint64_t chunk = job.options.chunk_bytes ? job.options.chunk_bytes : kDefaultChunk;
   const int32_t status = reserve(job.state, job.selection, job.region, chunk, course.work, job.report);
   if (status != HP_OK) return status;

@@ -143,6 +143,12 @@ void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &
   add_hint(outcome, segment, report.text);
 }
 
+// Rounded up, so that no huge page is cut.
+uint64_t half_of(const Extent &segment) noexcept {
+  const uint64_t unit = segment.start % kSegmentAlign == 0 ? kSegmentAlign : page_size();
+  return (segment.size() / 2 + unit - 1) / unit * unit;
+}
+
 }  // namespace
 
 Step pin_step(Course &c, Report &report) {
@@ -151,6 +157,7 @@ Step pin_step(Course &c, Report &report) {
   Extent segment = c.work.only;
   c.work.only = {};
   if (!known && !registry.next_unpinned(*c.work.registration, segment)) return Step::done;
+  if (segment.size() > c.largest && registry.cut(segment, c.largest)) segment.end = segment.start + c.largest;
   if (c.flags & HP_REGISTER_PREFAULT)
     prefault(segment, {c.state.config().prefault_threads, (c.flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
   Pinned result;
@@ -162,9 +169,13 @@ Step pin_step(Course &c, Report &report) {
   }
   const bool again = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment &&
                      ++c.refusals < kMaxAttempts;
-  // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
-  if (again && c.refusals + 1 == kMaxAttempts) std::this_thread::sleep_for(std::chrono::milliseconds(50));
-  if (again && registry.halve(segment)) return Step::again;
+  if (again) {
+    c.largest = half_of(segment);
+    // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
+    if (c.refusals + 1 == kMaxAttempts || c.largest < 2 * kSmallestSegment)
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+    return Step::again;
+  }
   describe_refusal(c.selection, c.outcome, segment, c.work.registration->base, used, report);
   // So that the roll-back releases it.
   if (c.outcome.held) registry.pinned(segment, result, c.selection.backend->id, used);
@@ -260,7 +271,7 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
 int32_t register_region(State &state, const Region &region, Report &report) {
   const Selection &s = selection(state.config());
   if (s.backend == &kNone) return unavailable(state, s, region, report);
-  Course course{state, s, region.flags, {}, 0, {}};
+  Course course{state, s, region.flags, {}};
   const int32_t status = reserve(state, s, region, UINT64_MAX, course.work, report);
   if (status != HP_OK || !course.work.registration) return status;
   Registration &r = *course.work.registration;
@@ -276,10 +287,12 @@ int32_t register_region(State &state, const Region &region, Report &report) {
   return HP_OK;
 }
 
-void leave_out_of_children(State &state, const Region &region, Registration &r) noexcept {
+void leave_out_of_children(State &state, const Region &region, Registration &r, uint64_t end) noexcept {
   if (!(region.flags & HP_REGISTER_DONTFORK)) return;
   try {
-    r.not_in_children = std::make_unique<std::vector<Extent>>(region.inner.begin(), region.inner.end());
+    r.not_in_children = std::make_unique<std::vector<Extent>>();
+    for (const Extent &pages : region.inner)
+      if (pages.start < end) r.not_in_children->push_back({pages.start, std::min(pages.end, end)});
     state.registry.fork_exclusion.add(*r.not_in_children);
   } catch (const std::bad_alloc &) {  // then fork copies, which is right, only slower
     r.not_in_children.reset();

@@ -40,16 +40,17 @@ struct Course {
   const Selection &selection;
   uint32_t flags;
   Task work;
-  unsigned refusals = 0;  // that were answered with smaller segments
-  Outcome outcome;        // of the last driver call
+  unsigned refusals = 0;          // that were answered with smaller segments
+  uint64_t largest = UINT64_MAX;  // segment that is still tried after these
+  Outcome outcome{};              // of the last driver call
 };
 
 // Pins one segment of what is set aside, or makes it smaller after a refusal that this may help against.
 enum class Step { done, pinned, again, refused };
 Step pin_step(Course &course, Report &report);
 
-// What HP_REGISTER_DONTFORK asks for.
-void leave_out_of_children(State &state, const Region &region, Registration &r) noexcept;
+// What HP_REGISTER_DONTFORK asks for, of the pages before `end`.
+void leave_out_of_children(State &state, const Region &region, Registration &r, uint64_t end = UINT64_MAX) noexcept;
 
 // Gives back to the driver what is to be released, last first.
 void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report);

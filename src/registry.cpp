@@ -288,15 +288,16 @@ uint64_t Registry::unpinned_bytes(const Registration &r) noexcept {
   return bytes;
 }
 
-bool Registry::halve(const Extent &segment) {
-  const uint64_t page = page_size();
-  const uint64_t middle = segment.start + (segment.size() / 2 + page - 1) / page * page;
-  if (middle >= segment.end) return false;
+bool Registry::cut(const Extent &segment, uint64_t bytes) noexcept {
   std::lock_guard lock(mutex_);
   Segment s;
   if (!segments_.find(segment.start, s)) return false;
-  segments_.insert({middle, s.end, s.meta, s.device});
-  segments_.set_end(s.start, middle);
+  try {
+    segments_.insert({s.start + bytes, s.end, s.meta, s.device});
+  } catch (const std::bad_alloc &) {
+    return false;
+  }
+  segments_.set_end(s.start, s.start + bytes);
   return true;
 }
 

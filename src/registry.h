@@ -104,7 +104,7 @@ public:
   Reserve reserve(const Request &request, const Limits &limits, Task &out, Report &report);
   bool next_unpinned(const Registration &r, Extent &out, uint64_t from = 0) noexcept;
   uint64_t unpinned_bytes(const Registration &r) noexcept;
-  bool halve(const Extent &segment);  // makes two of an unpinned one; false where that is less than a page
+  bool cut(const Extent &segment, uint64_t bytes) noexcept;  // makes two of an unpinned one; false without memory for it
   void pinned(const Extent &segment, const Pinned &result, int32_t backend, uint32_t flags) noexcept;
   void publish(Registration &r, uint64_t len, uint64_t end = UINT64_MAX) noexcept;  // with the pages before `end`
   void abandon(Registration &r) noexcept;
