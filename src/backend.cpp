@@ -52,18 +52,6 @@ Choice &choice() {
   return *c;
 }
 
-// Texts of a selection are handed out and live for ever; equal ones are kept once.
-const char *keep(const Text &text) {
-  static auto *const kept = new std::vector<const char *>;
-  for (const char *k : *kept)
-    if (std::strcmp(k, text.c_str()) == 0) return k;
-  kept->reserve(kept->size() + 1);
-  char *copy = strdup(text.c_str());
-  if (!copy) throw std::bad_alloc();
-  kept->push_back(copy);
-  return copy;
-}
-
 void start_candidates(Choice &c, const Config &config) {
   if (!c.candidates.empty()) return;
   c.candidates.reserve(std::size(kBackends));
@@ -83,8 +71,8 @@ const char *reason_for(const Choice &c, int32_t id, const Backend *chosen) {
   if (chosen->id == id) return "";
   for (const Candidate &candidate : c.candidates)
     if (candidate.backend->id == id) {
-      if (!candidate.reason.empty()) return keep(candidate.reason);
-      return keep(Text().add("not looked for: %s was found first", chosen->name));
+      if (!candidate.reason.empty()) return keep_text(candidate.reason.c_str());
+      return keep_text(Text().add("not looked for: %s was found first", chosen->name).c_str());
     }
   return "not built into this library";
 }
@@ -125,6 +113,17 @@ bool still_valid(const Choice &c, const Selection *s) noexcept {
 }
 
 }  // namespace
+
+const char *keep_text(const char *text) {
+  static auto *const kept = new std::vector<const char *>;
+  for (const char *k : *kept)
+    if (std::strcmp(k, text) == 0) return k;
+  kept->reserve(kept->size() + 1);
+  char *copy = strdup(text);
+  if (!copy) throw std::bad_alloc();
+  kept->push_back(copy);
+  return copy;
+}
 
 const Selection &selection(const Config &config) {
   Choice &c = choice();

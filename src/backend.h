@@ -77,6 +77,9 @@ struct Selection {
   const Selection *before = nullptr;  // may still be in use, and is no leak
 };
 
+// A copy that lives for ever, as what a selection hands out has to; equal ones are kept once. Only for load().
+const char *keep_text(const char *text);
+
 // The backend in use; the first call looks for one. "None" is looked at again when the process has loaded more
 // libraries. Throws bad_alloc.
 const Selection &selection(const Config &config);

@@ -1,6 +1,4 @@
 // NVIDIA: libcudart, and libcuda where there is no runtime at hand.
-#include <cstring>
-#include <new>
 #include <optional>
 
 #include "cuda_driver.h"
@@ -60,8 +58,7 @@ void fill_in(Look &look, const Library &library, int runtime, int driver, Attrib
     read_only = read_only && attribute(cuda::kAttributeHostRegisterReadOnlySupported, i);
     g_host_address = g_host_address && attribute(cuda::kAttributeCanUseHostPointerForRegisteredMem, i);
   }
-  look.info.runtime_file = strdup(library.file.c_str());
-  if (!look.info.runtime_file) throw std::bad_alloc();
+  look.info.runtime_file = keep_text(library.file.c_str());
   look.info.runtime_version = static_cast<uint32_t>(runtime);
   look.info.driver_version = static_cast<uint32_t>(driver);
   look.info.device_count = g_devices;

@@ -1,8 +1,6 @@
 // AMD: libamdhip64. HIP keeps no account of overlapping registrations (older releases take a second one silently and
 // leak it) and ends the process when a registration is released by another address than its base. The registry sees to
 // both; what others in the process have registered is asked for here before each call.
-#include <cstring>
-#include <new>
 
 #include "gpu_runtime.h"
 #include "hip_abi.h"
@@ -59,8 +57,7 @@ bool take(Look &look, const Library &library) {
   errors.check(g_api.runtime_get_version(&runtime));
   errors.check(g_api.driver_get_version(&driver));
   g_major = runtime / hip::kVersionsPerMajor;
-  look.info.runtime_file = strdup(library.file.c_str());
-  if (!look.info.runtime_file) throw std::bad_alloc();
+  look.info.runtime_file = keep_text(library.file.c_str());
   look.info.runtime_version = static_cast<uint32_t>(runtime);
   look.info.driver_version = static_cast<uint32_t>(driver);
   look.info.device_count = count;
