@@ -197,6 +197,7 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
   }
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
   r.busy = true;
+  r.serial = ++serial_;  // now, so that who ends everything waits for this as well
   if (others.segments) share_segments(request.pages);
   out.registration = &r;
   const Extent &first = request.stretches.front();
@@ -326,7 +327,6 @@ void Registry::publish(Registration &r, uint64_t len, uint64_t end) noexcept {
   r.len = len;
   r.count = 1;
   r.kind = Kind::pinned;
-  r.serial = ++serial_;
   r.busy = false;
   add(counters.registrations, 1);
   wake();
