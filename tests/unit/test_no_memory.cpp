@@ -53,7 +53,9 @@ void operator delete[](void *p, size_t, std::align_val_t) noexcept { std::free(p
 namespace {
 
 constexpr size_t kPage = 4096;
-char *const kBase = reinterpret_cast<char *>(uintptr_t{1} << 44);  // never looked at by anyone
+constexpr size_t kReserved = size_t{4} << 30;
+char *const kBase = static_cast<char *>(
+    mmap(nullptr, kReserved, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
 
 // Makes the nth allocation in `call` fail, for each n, until it makes no nth one any more. `check` is told what came of it and
 // whether an allocation failed, and leaves all as it was.
@@ -110,6 +112,7 @@ void check_register(void *ptr, size_t len, int32_t status, bool failed, size_t o
 TEST_CASE("the first registration of a process") {
   hp::loader = {[](const char *, int) -> void * { return &fake::runtime; }, fake::symbol,
                 [](int (*)(dl_phdr_info *, size_t, void *), void *) { return 0; }};
+  REQUIRE(kBase != MAP_FAILED);
   hp_config config{};
   config.struct_size = sizeof(config);
   config.cudart = "/somewhere/libcudart.so.12";
@@ -138,9 +141,8 @@ TEST_CASE("a registration around others") {
 
 TEST_CASE("a registration that is cut smaller when it is refused") {
   fake::runtime.largest = size_t{512} << 20;
-  constexpr size_t kLen = size_t{4} << 30;
-  each_allocation([] { return hp_register(kBase, kLen, 0); },
-                  [](int32_t status, bool failed) { check_register(kBase, kLen, status, failed); });
+  each_allocation([] { return hp_register(kBase, kReserved, 0); },
+                  [](int32_t status, bool failed) { check_register(kBase, kReserved, status, failed); });
   fake::runtime.largest = SIZE_MAX;
   nothing_is_pinned();
 }

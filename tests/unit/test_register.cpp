@@ -685,8 +685,8 @@ TEST_CASE("each cause of a refusal is logged once") {
   }
   const auto lines = log.lines();
   REQUIRE(lines.size() == 2);
-  CHECK(contains(lines[0].text, "205"));
-  CHECK(contains(lines[1].text, "206"));
+  CHECK(contains(lines[0].text, "failed: 205"));
+  CHECK(contains(lines[1].text, "failed: 206"));
   for (const auto &line : lines) {
     CHECK(line.level == HP_LOG_WARN);
     CHECK(contains(line.text, "pageable"));
@@ -694,9 +694,9 @@ TEST_CASE("each cause of a refusal is logged once") {
   }
   fail_next("register", 204, 2);
   REQUIRE(hp_register(memory.at(), page(), HP_REGISTER_REQUIRED) == HP_E_REFUSED);
-  CHECK(log.count("204") == 0);  // an error is the caller's to report
+  CHECK(log.count("failed: 204") == 0);  // an error is the caller's to report
   REQUIRE(hp_register(memory.at(), page(), 0) == HP_PAGEABLE);
-  CHECK(log.count("204") == 1);
+  CHECK(log.count("failed: 204") == 1);
 }
 
 TEST_CASE("one cause on several threads is one line") {
@@ -710,7 +710,7 @@ TEST_CASE("one cause on several threads is one line") {
         if (hp_register(memory.page_at(8 * t + i), page(), 0) != HP_PAGEABLE) std::abort();
     });
   for (auto &t : threads) t.join();
-  CHECK(log.count("207") == 1);
+  CHECK(log.count("failed: 207") == 1);
   CHECK(log.lines().size() == 1);
 }
 
