@@ -3,6 +3,7 @@
 
 #include "behaviour.h"
 #include "memory.h"
+#include "stream.h"
 
 #include <cstdint>
 #include <cstring>
@@ -151,15 +152,14 @@ int copy_batch(const Libraries &lib, void *to, void *from, std::size_t bytes) {
                             void *);
     CopyAttributes attributes{1, {0, 0}, {0, 0}, 0};
     std::size_t first_with_attributes = 0, failed = 0;
-    void *stream = nullptr;
-    lib.runtime.stream_create(&stream);
+    const Stream stream(lib);
     void *function = lib.runtime.memcpy_batch_async;
     const int code = runtime_version(lib) < 13000
                          ? reinterpret_cast<Batch12>(function)(&to, &from, &bytes, 1, &attributes,
-                                                               &first_with_attributes, 1, &failed, stream)
+                                                               &first_with_attributes, 1, &failed, stream.get())
                          : reinterpret_cast<Batch13>(function)(&to, &from, &bytes, 1, &attributes,
-                                                               &first_with_attributes, 1, stream);
-    const int done = lib.runtime.stream_synchronize(stream);
+                                                               &first_with_attributes, 1, stream.get());
+    const int done = lib.runtime.stream_synchronize(stream.get());
     return code ? code : done;
 }
 

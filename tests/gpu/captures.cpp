@@ -4,6 +4,7 @@
 #include "behaviour.h"
 #include "contexts.h"
 #include "memory.h"
+#include "stream.h"
 
 namespace gpu {
 
@@ -18,12 +19,12 @@ int OtherCapture::end() {
 }
 
 void OtherCapture::capture(const Libraries &lib, int mode) {
-    void *stream = nullptr, *graph = nullptr;
-    lib.runtime.stream_create(&stream);
-    const int code = lib.runtime.stream_begin_capture(stream, mode);
+    const Stream stream(lib);
+    void *graph = nullptr;
+    const int code = lib.runtime.stream_begin_capture(stream.get(), mode);
     begun_.count_down();
     over_.wait();
-    end_code_ = code ? code : lib.runtime.stream_end_capture(stream, &graph);
+    end_code_ = code ? code : lib.runtime.stream_end_capture(stream.get(), &graph);
 }
 
 namespace {
@@ -56,10 +57,10 @@ std::string unregister_beside_other(const Libraries &lib) {
 }
 
 std::string in_own(const Libraries &lib, int mode) {
-    void *stream = nullptr, *graph = nullptr;
-    lib.runtime.stream_create(&stream);
-    const int begun = lib.runtime.stream_begin_capture(stream, mode);
-    return answer({begun, pin(lib), lib.runtime.stream_end_capture(stream, &graph)});
+    const Stream stream(lib);
+    void *graph = nullptr;
+    return answer({lib.runtime.stream_begin_capture(stream.get(), mode), pin(lib),
+                   lib.runtime.stream_end_capture(stream.get(), &graph)});
 }
 
 constexpr Behaviour behaviours[] = {

@@ -46,6 +46,7 @@ CudaRuntime load_runtime(void *library) {
     find(library, "cudaMemcpy", cuda.memcpy);
     find(library, "cudaMemcpyAsync", cuda.memcpy_async);
     find(library, "cudaStreamCreate", cuda.stream_create);
+    find(library, "cudaStreamDestroy", cuda.stream_destroy);
     find(library, "cudaStreamSynchronize", cuda.stream_synchronize);
     find(library, "cudaStreamBeginCapture", cuda.stream_begin_capture);
     find(library, "cudaStreamEndCapture", cuda.stream_end_capture);

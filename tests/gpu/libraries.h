@@ -47,6 +47,7 @@ struct CudaRuntime {
     int (*memcpy)(void *, const void *, std::size_t, int);
     int (*memcpy_async)(void *, const void *, std::size_t, int, void *);
     int (*stream_create)(void **);
+    int (*stream_destroy)(void *);
     int (*stream_synchronize)(void *);
     int (*stream_begin_capture)(void *, int);
     int (*stream_end_capture)(void *, void **);

@@ -1,6 +1,7 @@
 #include "rates.h"
 
 #include "memory.h"
+#include "stream.h"
 
 #include <nlohmann/json.hpp>
 
@@ -56,9 +57,9 @@ char *touched(std::size_t bytes) {
 
 class Copies {
 public:
-    Copies(const Libraries &lib, std::size_t bytes) : lib_(lib), bytes_(bytes) {
+    Copies(const Libraries &lib, std::size_t bytes) : lib_(lib), bytes_(bytes), streams_{Stream(lib), Stream(lib)} {
         check(lib.runtime.malloc(&device_, 2 * bytes), "cudaMalloc");
-        for (void *&stream : streams_) check(lib.runtime.stream_create(&stream), "cudaStreamCreate");
+        for (const Stream &stream : streams_) check(stream.code(), "cudaStreamCreate");
     }
     ~Copies() { lib_.runtime.free(device_); }
     Copies(const Copies &) = delete;
@@ -73,7 +74,7 @@ public:
 
 private:
     void start(int stream, void *to, const void *from, int kind) const {
-        check(lib_.runtime.memcpy_async(to, from, bytes_, kind, streams_[stream]), "cudaMemcpyAsync");
+        check(lib_.runtime.memcpy_async(to, from, bytes_, kind, streams_[stream].get()), "cudaMemcpyAsync");
     }
 
     double rate(int directions, const std::function<void()> &copies) const {
@@ -81,7 +82,8 @@ private:
         const std::size_t rounds = std::max<std::size_t>(1, 16 * mib / bytes_);
         const auto work = [&] {
             for (std::size_t i = 0; i < rounds; ++i) copies();
-            for (void *stream : streams_) check(lib_.runtime.stream_synchronize(stream), "cudaStreamSynchronize");
+            for (const Stream &stream : streams_)
+                check(lib_.runtime.stream_synchronize(stream.get()), "cudaStreamSynchronize");
         };
         work();
         std::vector<double> times;
@@ -92,7 +94,7 @@ private:
     const Libraries &lib_;
     std::size_t bytes_;
     void *device_ = nullptr;
-    void *streams_[2] = {};
+    Stream streams_[2];
 };
 
 json copy_rates(const Libraries &lib, std::size_t bytes) {
