@@ -1,4 +1,5 @@
 /* What the library costs a C program that loads it and registers once, on a machine without devices. Prints JSON. */
+#define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>

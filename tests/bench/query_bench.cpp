@@ -1,6 +1,6 @@
 // Registering and asking: what hp_register and hp_unregister cost beyond the runtime's own calls, hp_query beside a
 // std::map under a mutex, memory, size, and first use. Prints JSON.
-//   query_bench LIBHOSTPIN BARE_CUDART FIRST_USE
+//   query_bench LIBHOSTPIN BARE_CUDART FIRST_USE [quick]     quick: tries that all works, the numbers say nothing
 #include <dlfcn.h>
 #include <hostpin.h>
 #include <sys/mman.h>
@@ -26,9 +26,17 @@ namespace {
 
 constexpr size_t kPage = 4096;
 constexpr size_t kSlot = 2 * kPage;  // one page is registered, one is not
-constexpr size_t kSlots = 120000;
-constexpr size_t kFew = 10000;
-constexpr size_t kMany = 100000;
+
+// How much is measured.
+struct Extents {
+  size_t slots = 120000;
+  size_t few = 10000;
+  size_t many = 100000;
+  size_t queries = 200000;
+  int pair_samples = 101;
+  int query_samples = 21;
+  int first_uses = 11;
+} g;
 
 [[noreturn]] void fail(const std::string &what) {
   std::fprintf(stderr, "query_bench: %s\n", what.c_str());
@@ -118,10 +126,10 @@ void unregister_slot(const Library &hp, const Pool &pool, size_t i) {
 void measure_pairs(const Library &hp, const Runtime &runtime, const Pool &pool) {
   std::mt19937_64 random(1);
   std::vector<size_t> free(2000);
-  for (size_t &slot : free) slot = random() % kFew * (kSlots / kFew) + 1 + random() % (kSlots / kFew - 1);
-  for (size_t i = 0; i < kFew; ++i) register_slot(hp, pool, i * (kSlots / kFew));
+  for (size_t &slot : free) slot = random() % g.few * (g.slots / g.few) + 1 + random() % (g.slots / g.few - 1);
+  for (size_t i = 0; i < g.few; ++i) register_slot(hp, pool, i * (g.slots / g.few));
   Samples whole, bare;
-  for (int sample = 0; sample < 101; ++sample) {
+  for (int sample = 0; sample < g.pair_samples; ++sample) {
     whole.add(timed(free.size(), [&] {
       for (size_t slot : free) {
         register_slot(hp, pool, slot);
@@ -135,8 +143,8 @@ void measure_pairs(const Library &hp, const Runtime &runtime, const Pool &pool) 
       }
     }));
   }
-  for (size_t i = 0; i < kFew; ++i) unregister_slot(hp, pool, i * (kSlots / kFew));
-  std::printf("  \"register_and_unregister\": {\n    \"live\": %zu,\n", kFew);
+  for (size_t i = 0; i < g.few; ++i) unregister_slot(hp, pool, i * (g.slots / g.few));
+  std::printf("  \"register_and_unregister\": {\n    \"live\": %zu,\n", g.few);
   whole.print("library", ",");
   bare.print("bare_runtime", ",");
   std::printf("    \"above_bare_ns\": %.1f\n  },\n", whole.best() - bare.best());
@@ -164,7 +172,7 @@ private:
   std::map<uint64_t, uint64_t> map_;
 };
 
-// Asks for random addresses of the first `kMany` slots, which all are registered.
+// Asks for random addresses of the first `g.many` slots, which all are registered.
 template <class Ask>
 Time ask(uint64_t seed, size_t queries, Ask one) {
   uint64_t x = seed * 0x9e3779b97f4a7c15 + 1;
@@ -174,7 +182,7 @@ Time ask(uint64_t seed, size_t queries, Ask one) {
       x ^= x << 13;
       x ^= x >> 7;
       x ^= x << 17;
-      missed += !one((x >> 32) * kMany >> 32, x % kPage);
+      missed += !one((x >> 32) * g.many >> 32, x % kPage);
     }
   });
   if (missed) fail("a registered page was not found");
@@ -189,7 +197,7 @@ Time ask_together(unsigned threads, size_t queries, Ask one, Change change) {
   std::vector<std::thread> askers;
   std::thread writer([&] {
     std::mt19937_64 random(9);
-    while (change && !stop) change(kMany + random() % (kSlots - kMany));
+    while (change && !stop) change(g.many + random() % (g.slots - g.many));
   });
   for (unsigned i = 0; i < threads; ++i)
     askers.emplace_back([&, i] {
@@ -210,8 +218,8 @@ Time ask_together(unsigned threads, size_t queries, Ask one, Change change) {
 void measure_queries(const Library &hp, const Pool &pool) {
   LockedMap map;
   const auto address = [&](size_t i) { return reinterpret_cast<uint64_t>(pool.slot(i)); };
-  std::vector<size_t> order(kMany);
-  for (size_t i = 0; i < kMany; ++i) order[i] = i;
+  std::vector<size_t> order(g.many);
+  for (size_t i = 0; i < g.many; ++i) order[i] = i;
   std::shuffle(order.begin(), order.end(), std::mt19937_64(2));
   for (size_t i : order) {
     register_slot(hp, pool, i);
@@ -235,18 +243,17 @@ void measure_queries(const Library &hp, const Pool &pool) {
     map.insert(address(i), address(i) + kPage);
     map.erase(address(i));
   };
-  constexpr size_t kQueries = 200000;
   Samples one, one_region, two, two_changing, map_one, map_two, map_two_changing;
-  for (int sample = 0; sample < 21; ++sample) {
-    one.add(ask(1, kQueries, query));
-    one_region.add(ask(1, kQueries, query_region));
-    map_one.add(ask(1, kQueries / 4, find));
-    two.add(ask_together(2, kQueries, query, nothing));
-    map_two.add(ask_together(2, kQueries / 4, find, nothing));
-    two_changing.add(ask_together(2, kQueries, query, churn));
-    map_two_changing.add(ask_together(2, kQueries / 4, find, churn_map));
+  for (int sample = 0; sample < g.query_samples; ++sample) {
+    one.add(ask(1, g.queries, query));
+    one_region.add(ask(1, g.queries, query_region));
+    map_one.add(ask(1, g.queries / 4, find));
+    two.add(ask_together(2, g.queries, query, nothing));
+    map_two.add(ask_together(2, g.queries / 4, find, nothing));
+    two_changing.add(ask_together(2, g.queries, query, churn));
+    map_two_changing.add(ask_together(2, g.queries / 4, find, churn_map));
   }
-  std::printf("  \"query\": {\n    \"segments\": %zu,\n", kMany);
+  std::printf("  \"query\": {\n    \"segments\": %zu,\n", g.many);
   one.print("one_thread", ",");
   one_region.print("one_thread_with_region", ",");
   two.print("two_threads", ",");
@@ -269,11 +276,11 @@ long resident() {
 
 void measure_memory(const Library &hp, const Pool &pool) {
   const long before = resident();
-  for (size_t i = 0; i < kMany; ++i) register_slot(hp, pool, i);
+  for (size_t i = 0; i < g.many; ++i) register_slot(hp, pool, i);
   const long after = resident();
-  for (size_t i = 0; i < kMany; ++i) unregister_slot(hp, pool, i);
-  std::printf("  \"memory\": {\"registrations\": %zu, \"bytes_each\": %.1f},\n", kMany,
-              static_cast<double>(after - before) / static_cast<double>(kMany));
+  for (size_t i = 0; i < g.many; ++i) unregister_slot(hp, pool, i);
+  std::printf("  \"memory\": {\"registrations\": %zu, \"bytes_each\": %.1f},\n", g.many,
+              static_cast<double>(after - before) / static_cast<double>(g.many));
 }
 
 std::string output_of(const std::string &command) {
@@ -286,11 +293,10 @@ std::string output_of(const std::string &command) {
 
 void measure_first_use(const std::string &first_use, const std::string &library) {
   std::printf("  \"first_use\": [\n");
-  constexpr int kTimes = 11;
-  for (int i = 0; i < kTimes; ++i) {
+  for (int i = 0; i < g.first_uses; ++i) {
     std::string line = output_of("env -u HOSTPIN_CUDART HOSTPIN_LOG=off '" + first_use + "' '" + library + "'");
     line.erase(line.find_last_not_of('\n') + 1);
-    std::printf("    %s%s\n", line.c_str(), i + 1 < kTimes ? "," : "");
+    std::printf("    %s%s\n", line.c_str(), i + 1 < g.first_uses ? "," : "");
   }
   std::printf("  ],\n");
 }
@@ -298,14 +304,16 @@ void measure_first_use(const std::string &first_use, const std::string &library)
 }  // namespace
 
 int main(int argc, char **argv) {
-  if (argc != 4) fail("usage: query_bench LIBHOSTPIN BARE_CUDART FIRST_USE");
+  const bool quick = argc == 5 && std::string(argv[4]) == "quick";
+  if (argc != 4 && !quick) fail("usage: query_bench LIBHOSTPIN BARE_CUDART FIRST_USE [quick]");
+  if (quick) g = {1200, 100, 1000, 2000, 1, 1, 1};
   setenv("HOSTPIN_CUDART", argv[2], 1);
   setenv("HOSTPIN_BACKEND", "cuda", 1);
   void *library = dlopen(argv[1], RTLD_NOW);
   if (!library) fail(dlerror());
   void *runtime = dlopen(argv[2], RTLD_NOW);
   if (!runtime) fail(dlerror());
-  void *base = mmap(nullptr, kSlots * kSlot, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void *base = mmap(nullptr, g.slots * kSlot, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (base == MAP_FAILED) fail("mmap");
   const Library hp(library);
   const Pool pool{static_cast<std::byte *>(base)};
