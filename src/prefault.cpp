@@ -115,10 +115,9 @@ private:
   void touch(const Extent &slice) const noexcept {
     for (uint64_t at = slice.start; at < slice.end; at += page_size()) {
       auto *byte = reinterpret_cast<unsigned char *>(at);
-      if (writable_)
-        __atomic_fetch_or(byte, 0, __ATOMIC_RELAXED);
-      else
-        static_cast<void>(__atomic_load_n(byte, __ATOMIC_RELAXED));
+      unsigned char value = __atomic_load_n(byte, __ATOMIC_RELAXED);
+      // Not an atomic "or" with 0, of which clang makes a read.
+      if (writable_) __atomic_compare_exchange_n(byte, &value, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     }
   }
 
