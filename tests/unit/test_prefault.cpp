@@ -1,0 +1,308 @@
+// HP_REGISTER_PREFAULT and HP_REGISTER_HUGEPAGES: what is present afterwards, and that no byte changes. The simulated driver
+// touches no page, so that what is present is the library's doing.
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstddef>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <thread>
+
+#include "register_test.h"
+
+using namespace test;
+
+namespace {
+
+constexpr size_t kMiB = size_t{1} << 20;
+constexpr uint32_t kPrefault = HP_REGISTER_PREFAULT | HP_REGISTER_REQUIRED;
+
+// A mapping with nothing of its kind beside it, so that the kernel tells of it alone.
+class Alone {
+public:
+  explicit Alone(size_t len, int protection = PROT_READ | PROT_WRITE, int flags = MAP_PRIVATE | MAP_ANONYMOUS, int file = -1)
+      : len_(len), room_(mmap(nullptr, len + 2 * kMiB * 2, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) {
+    REQUIRE(room_ != MAP_FAILED);
+    const uintptr_t start = (reinterpret_cast<uintptr_t>(room_) + 2 * kMiB) / (2 * kMiB) * (2 * kMiB);
+    base_ = static_cast<char *>(mmap(reinterpret_cast<void *>(start), len, protection, flags | MAP_FIXED, file, 0));
+    REQUIRE(base_ != MAP_FAILED);
+  }
+  ~Alone() { munmap(room_, len_ + 2 * kMiB * 2); }
+  Alone(const Alone &) = delete;
+  Alone &operator=(const Alone &) = delete;
+  char *at(size_t offset = 0) const { return base_ + offset; }
+  size_t size() const { return len_; }
+
+  // A line of /proc/self/smaps, without its name.
+  std::string line(const std::string &name) const {
+    char start[32];
+    snprintf(start, sizeof(start), "%lx-", reinterpret_cast<unsigned long>(base_));
+    std::ifstream smaps("/proc/self/smaps");
+    std::string text;
+    while (std::getline(smaps, text) && text.rfind(start, 0) != 0) {
+    }
+    while (std::getline(smaps, text) && text.rfind("VmFlags", 0) != 0)
+      if (text.rfind(name, 0) == 0) return text.substr(name.size());
+    return text.rfind(name, 0) == 0 ? text.substr(name.size()) : "";
+  }
+  size_t bytes(const std::string &name) const {
+    size_t kib = 0;
+    std::istringstream(line(name)) >> kib;
+    return kib << 10;
+  }
+  size_t resident() const { return bytes("Rss:"); }
+
+private:
+  size_t len_;
+  void *room_;
+  char *base_;
+};
+
+// A file that has a name on a real filesystem, and is gone with the object.
+class File {
+public:
+  explicit File(size_t len) : file_(mkstemp(name_)) {
+    REQUIRE(file_ >= 0);
+    unlink(name_);
+    std::string content(len, 0);
+    for (size_t i = 0; i < len; ++i) content[i] = static_cast<char>(i * 7 + i / 4096);
+    REQUIRE(pwrite(file_, content.data(), len, 0) == static_cast<ssize_t>(len));
+  }
+  ~File() { close(file_); }
+  File(const File &) = delete;
+  File &operator=(const File &) = delete;
+  int get() const { return file_; }
+
+private:
+  char name_[32] = "hostpin-prefault-XXXXXX";
+  int file_;
+};
+
+void fill(const Alone &memory) {
+  for (size_t i = 0; i < memory.size(); i += 64) memory.at()[i] = static_cast<char>(i / 64 * 31 + 1);
+}
+uint64_t hash(const Alone &memory) {
+  uint64_t h = 14695981039346656037u;
+  for (size_t i = 0; i < memory.size(); ++i) h = (h ^ static_cast<unsigned char>(memory.at()[i])) * 1099511628211u;
+  return h;
+}
+
+// From now on the kernel refuses this thread, and those that it starts, MADV_POPULATE_READ and MADV_POPULATE_WRITE, as one
+// before 5.14 does.
+bool refuse_populate() {
+  sock_filter rules[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_madvise, 0, 4),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 22, 1, 0),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, 23, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EINVAL),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {sizeof(rules) / sizeof(rules[0]), rules};
+  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) != 0) return false;
+  return madvise(nullptr, 0, 23) != 0 && errno == EINVAL;
+}
+
+// Registers, on a thread of its own that has the newer calls or has not.
+int32_t pin(void *ptr, size_t len, uint32_t flags, bool old_kernel) {
+  int32_t status = INT32_MIN;
+  std::thread([&] {
+    if (!old_kernel || refuse_populate()) status = hp_register(ptr, len, flags);
+  }).join();
+  return status;
+}
+
+}  // namespace
+
+TEST_CASE("pages are present after a registration that asks for it, and only those of the range") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const size_t len = GENERATE(page(), 3 * page(), 130 * kMiB);
+  CAPTURE(old_kernel, len);
+  const Alone memory(len + 2 * page());
+  REQUIRE(pin(memory.at(page() + 1), len - 2, HP_REGISTER_REQUIRED, old_kernel) == HP_OK);
+  CHECK(memory.resident() == 0);
+  REQUIRE(hp_unregister(memory.at(page() + 1)) == HP_OK);
+  REQUIRE(pin(memory.at(page() + 1), len - 2, kPrefault, old_kernel) == HP_OK);
+  CHECK(memory.resident() == len);  // the zero page, which a read would have given, does not count
+  CHECK(hps_live_registrations() == 1);
+  CHECK(std::all_of(memory.at(), memory.at(memory.size()), [](char c) { return c == 0; }));
+  REQUIRE(hp_unregister(memory.at(page() + 1)) == HP_OK);
+}
+
+TEST_CASE("shared memory is made present too, where it can only be read as well") {
+  const Fresh fresh("attribute=100:1");
+  const int protection = GENERATE(PROT_READ, PROT_READ | PROT_WRITE);
+  const size_t len = 8 * kMiB;
+  const int file = memfd_create("prefault", MFD_CLOEXEC);
+  REQUIRE(ftruncate(file, static_cast<off_t>(len)) == 0);
+  const Alone memory(len, protection, MAP_SHARED, file);
+  REQUIRE(hp_register(memory.at(), len, kPrefault) == HP_OK);
+  CHECK(memory.resident() == len);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+  close(file);
+}
+
+TEST_CASE("no byte changes") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const uint32_t flags = GENERATE(0u, HP_REGISTER_HUGEPAGES);
+  const Alone memory(8 * kMiB);
+  fill(memory);
+  std::memset(memory.at(2 * kMiB), 0, 2 * kMiB);
+  const uint64_t before = hash(memory);
+  REQUIRE(madvise(memory.at(2 * kMiB), 2 * kMiB, MADV_DONTNEED) == 0);  // comes back as zeros
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault | flags, old_kernel) == HP_OK);
+  CHECK(hash(memory) == before);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("what other threads write meanwhile is not lost") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const size_t pages = 4096;
+  const Alone memory(pages * page());
+  std::atomic<bool> end{false};
+  std::atomic<uint32_t> rounds{0};
+  std::vector<std::thread> writers;
+  for (int t = 0; t < 2; ++t)
+    writers.emplace_back([&] {
+      // The first byte of each page, which is the one that a touch would write.
+      for (; !end; ++rounds)
+        for (size_t i = 0; i < pages; ++i) __atomic_fetch_add(memory.at(i * page()), 1, __ATOMIC_RELAXED);
+    });
+  for (int i = 0; i < 20; ++i) {
+    CHECK(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+    CHECK(hp_unregister(memory.at()) == HP_OK);
+  }
+  end = true;
+  for (auto &w : writers) w.join();
+  const auto expected = static_cast<char>(rounds.load());
+  size_t wrong = 0;
+  for (size_t i = 0; i < pages; ++i) wrong += *memory.at(i * page()) != expected;
+  CHECK(wrong == 0);
+}
+
+TEST_CASE("a mapping that is read-only is read, and not written") {
+  const Fresh fresh("attribute=100:1");
+  const File file(4 * kMiB);
+  const Alone memory(4 * kMiB, PROT_READ, MAP_PRIVATE, file.get());
+  const uint64_t before = hash(memory);
+  REQUIRE(madvise(memory.at(), memory.size(), MADV_DONTNEED) == 0);
+  const bool old_kernel = GENERATE(false, true);
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  CHECK(memory.bytes("Private_Dirty:") == 0);
+  CHECK(memory.bytes("Anonymous:") == 0);
+  CHECK(hash(memory) == before);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("memory without a name that is read-only is not written on an old kernel either") {
+  const Fresh fresh("attribute=100:1");
+  const Alone memory(kMiB, PROT_READ);
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault, true) == HP_OK);
+  CHECK(memory.resident() == 0);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("a private mapping of a file, and the file, keep their content") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const File file(4 * kMiB);
+  const Alone memory(4 * kMiB, PROT_READ | PROT_WRITE, MAP_PRIVATE, file.get());
+  const Alone original(4 * kMiB, PROT_READ, MAP_SHARED, file.get());
+  const uint64_t before = hash(original);
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  CHECK(hash(memory) == before);
+  CHECK(hash(original) == before);
+  if (!old_kernel) CHECK(memory.resident() == memory.size());
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("a file that is shorter than its mapping is no signal") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const int kind = GENERATE(MAP_PRIVATE, MAP_SHARED);
+  const File file(kMiB);
+  const Alone memory(4 * kMiB, PROT_READ | PROT_WRITE, kind, file.get());
+  CHECK(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  CHECK(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("a range with a hole, or without access, is left as it is") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const size_t len = 4 * kMiB;
+  const Alone memory(len);
+  SECTION("a hole") {
+    REQUIRE(munmap(memory.at(2 * kMiB), page()) == 0);
+    CHECK(pin(memory.at(), len, kPrefault, old_kernel) == HP_E_REFUSED);
+    CHECK(memory.resident() == 0);
+  }
+  SECTION("no access") {
+    REQUIRE(mprotect(memory.at(2 * kMiB), page(), PROT_NONE) == 0);
+    CHECK(pin(memory.at(), len, HP_REGISTER_PREFAULT, old_kernel) >= 0);
+    CHECK(memory.resident() == 0);
+    CHECK(hp_unregister(memory.at()) == HP_OK);
+  }
+}
+
+TEST_CASE("each segment is made present before the driver gets it") {
+  const Fresh fresh;
+  const Alone memory(8 * kMiB);
+  static const Alone *seen;
+  static size_t resident;
+  seen = &memory;
+  resident = 0;
+  hps_on_call([](const char *function, const void *, size_t, void *) {
+    hps_call call{};
+    call.function = function;
+    if (is_register(call)) resident = seen->resident();
+  }, nullptr);
+  REQUIRE(hp_register(memory.at(), memory.size(), kPrefault) == HP_OK);
+  CHECK(resident == memory.size());
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("huge pages are a wish, and never an error") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const uint32_t flags = kPrefault | HP_REGISTER_HUGEPAGES;
+  SECTION("memory without a name") {
+    const Alone other(2 * kMiB);
+    const bool known = madvise(other.at(), other.size(), MADV_HUGEPAGE) == 0;
+    const Alone memory(8 * kMiB);
+    CHECK_FALSE(contains(memory.line("VmFlags:"), " hg"));
+    REQUIRE(pin(memory.at(), memory.size(), flags, old_kernel) == HP_OK);
+    CHECK(contains(memory.line("VmFlags:"), " hg") == known);
+    CHECK(memory.resident() == memory.size());
+    REQUIRE(hp_unregister(memory.at()) == HP_OK);
+  }
+  SECTION("not asked for") {
+    const Alone memory(8 * kMiB);
+    REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+    CHECK_FALSE(contains(memory.line("VmFlags:"), " hg"));
+    REQUIRE(hp_unregister(memory.at()) == HP_OK);
+  }
+  SECTION("less than a huge page, whose neighbours are not asked for either") {
+    const Alone memory(8 * kMiB);
+    REQUIRE(pin(memory.at(kMiB), 2 * kMiB, flags, old_kernel) == HP_OK);
+    CHECK_FALSE(contains(memory.line("VmFlags:"), " hg"));
+    CHECK(memory.resident() == 2 * kMiB);
+    REQUIRE(hp_unregister(memory.at(kMiB)) == HP_OK);
+  }
+  SECTION("a file") {
+    const File file(4 * kMiB);
+    const Alone memory(4 * kMiB, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+    REQUIRE(pin(memory.at(), memory.size(), flags, old_kernel) == HP_OK);
+    REQUIRE(hp_unregister(memory.at()) == HP_OK);
+  }
+}
