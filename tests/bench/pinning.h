@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <hostpin.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -36,6 +37,19 @@ double milliseconds(Work work) {
   const auto begin = std::chrono::steady_clock::now();
   work();
   return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+}
+
+// By processor time of all threads, which other load on the machine lengthens less.
+template <class Work>
+double cpu_milliseconds(Work work) {
+  const auto now = [] {
+    timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return static_cast<double>(t.tv_sec) * 1e3 + static_cast<double>(t.tv_nsec) / 1e6;
+  };
+  const double begin = now();
+  work();
+  return now() - begin;
 }
 
 inline double rounded(double x) { return std::round(x * 1000) / 1000; }
