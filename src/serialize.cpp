@@ -21,11 +21,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// Constant-initialised and never destroyed.
-std::timed_mutex &process_mutex() {
-  static auto *const mutex = new std::timed_mutex;
-  return *mutex;
-}
+constinit std::mutex process_mutex;
 
 // One file for all, of which each memory object locks a byte of its own. Anybody may lock, so that processes of several
 // users can share memory; for a lock that is held out of malice the wait is bounded.
@@ -71,9 +67,19 @@ SharedMemoryLock::SharedMemoryLock(std::span<const Extent> pages, const std::ato
   const auto deadline = Clock::now() + std::chrono::seconds(60 + std::min<uint64_t>(2 * gib, 1740));
   auto wanted = [&] { return Clock::now() < deadline && !(stop && *stop); };
   auto nap = [] { std::this_thread::sleep_for(std::chrono::milliseconds(5)); };
-  process_ = std::unique_lock(process_mutex(), std::defer_lock);
-  while (wanted() && !process_.try_lock()) nap();
-  if (!process_.owns_lock() || (file_ = open_lock_file()) < 0) return;
+  const auto go_on_beside = [&](const char *who) {
+    if (!(stop && *stop) && first_time("serialize", 0))
+      log_line(HP_LOG_WARN, "another %s pins shared memory for longer than expected; going on beside it", who);
+  };
+  process_ = std::unique_lock(process_mutex, std::defer_lock);
+  while (!process_.try_lock()) {
+    if (!wanted()) {
+      go_on_beside("thread");
+      return;
+    }
+    nap();
+  }
+  if ((file_ = open_lock_file()) < 0) return;
   // In one order in all processes.
   std::array<off_t, 16> bytes;
   std::transform(objects.begin(), objects.begin() + n, bytes.begin(), byte_of);
@@ -81,8 +87,7 @@ SharedMemoryLock::SharedMemoryLock(std::span<const Extent> pages, const std::ato
   for (size_t i = 0; i < n; ++i)
     while (!try_lock(file_, bytes[i])) {
       if (!wanted()) {
-        if (first_time("serialize", 0))
-          log_line(HP_LOG_WARN, "another process pins the same memory for longer than expected; going on beside it");
+        go_on_beside("process");
         return;
       }
       nap();

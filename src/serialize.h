@@ -20,7 +20,7 @@ public:
   SharedMemoryLock &operator=(const SharedMemoryLock &) = delete;
 
 private:
-  std::unique_lock<std::timed_mutex> process_;  // record locks are a process's, not a thread's
+  std::unique_lock<std::mutex> process_;  // record locks are a process's, not a thread's
   int file_ = -1;
 };
 
