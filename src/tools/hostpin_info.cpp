@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "options.h"
+#include "plot.h"
 #include "report.h"
 #include "words.h"
 
@@ -54,10 +55,10 @@ Report look() {
 }
 
 // Touching memory that is not there would have the kernel end some process.
-bool fits(uint64_t bytes, const SystemFacts &s) {
+bool fits(const char *option, uint64_t bytes, const SystemFacts &s) {
   const uint64_t room = std::min(s.memory_usable.value_or(UINT64_MAX), s.memory_available.value_or(UINT64_MAX));
   if (bytes <= room) return true;
-  std::fprintf(stderr, "hostpin-info: --pin %s is more than the %s of memory that are available\n",
+  std::fprintf(stderr, "hostpin-info: --%s %s is more than the %s of memory that are available\n", option,
                size_words(bytes).c_str(), size_words(room).c_str());
   return false;
 }
@@ -67,17 +68,32 @@ Exit exit_of(const Trial &trial) {
   return trial.status == HP_OK && trial.unregister_status == HP_OK ? kDone : kFailed;
 }
 
+Exit exit_of(const Rates &rates) {
+  if (rates.status == HP_OK) return kDone;
+  return rates.status == HP_PAGEABLE ? kPageable : kFailed;
+}
+
+Exit exit_of(const Report &report) {
+  if (report.trial) return exit_of(*report.trial);
+  return report.rates ? exit_of(*report.rates) : kDone;
+}
+
+void measure(const Options &options, Report &report) {
+  if (options.pin_bytes) report.trial = pin_fresh_memory(options.pin_bytes);
+  if (options.bench_bytes) report.rates = measure_rates(options.bench_bytes, isatty(STDERR_FILENO));
+  if (report.rates && report.rates->status == HP_OK && !options.plot.empty()) draw(*report.rates, options.plot);
+}
+
 Exit show(const Options &options) {
   Report report = look();
-  if (!fits(options.pin_bytes, report.system)) return kUsage;
+  if (!fits("pin", options.pin_bytes, report.system) || !fits("bench", options.bench_bytes, report.system)) return kUsage;
   // A large pin takes a while, and a broken driver may end the process: show what is known first.
   if (!options.json) print(table(report));
-  if (options.pin_bytes) report.trial = pin_fresh_memory(options.pin_bytes);
-  if (options.json)
-    print(json(report));
-  else if (report.trial)
-    print('\n' + trial_table(*report.trial));
-  return report.trial ? exit_of(*report.trial) : kDone;
+  measure(options, report);
+  if (options.json) print(json(report));
+  if (!options.json && report.trial) print('\n' + trial_table(*report.trial));
+  if (!options.json && report.rates) print('\n' + rates_table(*report.rates));
+  return exit_of(report);
 }
 
 Exit run(int argc, char **argv) {

@@ -95,6 +95,23 @@ void add_trial(JsonWriter &w, const Trial &t) {
   w.end('}');
 }
 
+void add_rates(JsonWriter &w, const Rates &r) {
+  w.begin('{');
+  w.key("bytes").value(r.bytes);
+  w.key("status").value(r.status);
+  known(w, "message", r.message);
+  w.key("ways").begin('[');
+  for (const Rate &way : r.ways) {
+    w.begin('{');
+    w.key("name").value(way.name);
+    w.key("register_ns").value(way.ns);
+    w.key("gib_per_s").value(r.gib_per_second(way));
+    w.end('}');
+  }
+  w.end(']');
+  w.end('}');
+}
+
 }  // namespace
 
 std::string json(const Report &r) {
@@ -109,6 +126,11 @@ std::string json(const Report &r) {
   w.key("trial");
   if (r.trial)
     add_trial(w, *r.trial);
+  else
+    w.null();
+  w.key("rates");
+  if (r.rates)
+    add_rates(w, *r.rates);
   else
     w.null();
   w.end('}');

@@ -6,6 +6,7 @@
 #include <optional>
 #include <string>
 
+#include "rates.h"
 #include "system_facts.h"
 #include "trial.h"
 
@@ -39,11 +40,13 @@ struct Report {
   hp_backend_info backend{};
   SystemFacts system;
   std::optional<Trial> trial;
+  std::optional<Rates> rates;
 };
 
-// For people, at most 80 columns wide where words allow; the trial has a section of its own.
+// For people, at most 80 columns wide where words allow; trial and benchmark have sections of their own.
 std::string table(const Report &report);
 std::string trial_table(const Trial &trial);
+std::string rates_table(const Rates &rates);
 
 // For programs: one object; the keys are those of hostpin-info(1).
 std::string json(const Report &report);

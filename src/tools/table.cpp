@@ -169,4 +169,20 @@ std::string trial_table(const Trial &trial) {
   return t.take();
 }
 
+std::string rates_table(const Rates &rates) {
+  Table t;
+  t.section("Rates of pinning " + size_words(rates.bytes));
+  if (rates.status != HP_OK) {
+    t.row("result", hp_strerror(rates.status));
+    t.row("reason", rates.message);
+    return t.take();
+  }
+  for (const Rate &r : rates.ways) {
+    char rate[32];
+    std::snprintf(rate, sizeof(rate), "%.2f GiB/s, ", rates.gib_per_second(r));
+    t.row(r.name, rate + time_words(r.ns) + ": " + r.words);
+  }
+  return t.take();
+}
+
 }  // namespace info

@@ -10,6 +10,7 @@ import re
 import subprocess
 import time
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -33,7 +34,10 @@ KEYS = {
                "budget", "memlock_soft", "memlock_hard", "page_size", "thp", "thp_shmem", "huge_pages", "numa_nodes"],
     "trial": ["bytes", "pinned", "status", "meaning", "message", "register_ns", "gib_per_s", "segments",
               "unregister_status", "unregister_message", "unregister_ns", "start_ns"],
+    "rates": ["bytes", "status", "message", "ways"],
 }
+WAY_KEYS = ["name", "register_ns", "gib_per_s"]
+WAYS = ["cold", "cold, prefault", "cold, huge", "warm", "warm, prefault"]
 RUNTIME_KEYS = ["backend", "in_use", "reason", "file", "version", "version_number", "driver_version",
                 "driver_version_number"]
 
@@ -89,13 +93,14 @@ def test_version_is_that_of_the_header():
 def test_help_names_the_options_of_the_man_page():
     page = INFO_PAGE.read_text()
     options = set(re.findall(r"\.It Fl -(\w+)", page))
-    assert options == {"pin", "json", "help", "version"}
+    assert options == {"pin", "bench", "plot", "json", "help", "version"}
     assert options == set(re.findall(r"^ +--(\w+)", table("--help"), re.M))
 
 
 @pytest.mark.parametrize("size", ["", "0", "0K", "-1", "+1", "1.5G", "64MB", "64MiB", "K", "abc", " 1", "1 ", "0x10",
                                   "16777216T", "17592186044416T", "18446744073709551616", "99999999999999999999999"])
-@pytest.mark.parametrize("form", [lambda size: ["--pin", size], lambda size: [f"--pin={size}"]])
+@pytest.mark.parametrize("form", [lambda size: ["--pin", size], lambda size: [f"--pin={size}"],
+                                  lambda size: ["--bench", size]])
 def test_garbage_sizes_are_wrong_usage(form, size):
     done = info(*form(size), env=NONE)
     assert done.returncode == 2
@@ -104,7 +109,7 @@ def test_garbage_sizes_are_wrong_usage(form, size):
     assert b"--help" in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["--bogus"], ["-x"], ["--pin"], ["--json=1"], ["stray"], ["--json", "stray"],
+@pytest.mark.parametrize("arguments", [["--bogus"], ["-x"], ["--pin"], ["--bench"], ["--json=1"], ["stray"], ["--json", "stray"],
                                        ["--", "stray"]])
 def test_unknown_arguments_are_wrong_usage(arguments):
     done = info(*arguments, env=NONE)
@@ -114,18 +119,31 @@ def test_unknown_arguments_are_wrong_usage(arguments):
     assert b"--help" in done.stderr
 
 
+@pytest.mark.parametrize("arguments, words", [
+    (["--plot", "rates.svg"], "--plot needs --bench"),
+    (["--bench", "1M", "--plot", "rates.png"], "must end in .svg, not 'rates.png'"),
+    (["--bench", "1M", "--plot", ".svg"], "must end in .svg, not '.svg'"),
+    (["--bench", "1M", "--pin", "1M"], "--bench and --pin do not go together"),
+])
+def test_options_that_do_not_go_together(arguments, words, tmp_path):
+    done = info(*arguments, env=cudart(), cwd=tmp_path)
+    assert (done.returncode, done.stdout, os.listdir(tmp_path)) == (2, b"", [])
+    assert words in done.stderr.decode()
+
+
+@pytest.mark.parametrize("option", ["pin", "bench"])
 @pytest.mark.parametrize("size, words", [("1000T", "1000 TiB"), ("1536T", "1.5 PiB"), ("8388608T", "8 EiB")])
-def test_size_above_the_memory_is_refused_before_it_is_touched(size, words):
-    done = info("--pin", size, env=NONE)
+def test_size_above_the_memory_is_refused_before_it_is_touched(option, size, words):
+    done = info(f"--{option}", size, env=NONE)
     assert done.returncode == 2
     assert done.stdout == b""
-    assert f"--pin {words} is more than the".encode() in done.stderr
+    assert f"--{option} {words} is more than the".encode() in done.stderr
 
 
 # ---- Output that cannot be written ------------------------------------------------------------------------------------
 
 
-FORMS = [["--help"], ["--version"], ["--json"], [], ["--pin", "64K"], ["--json", "--pin", "64K"]]
+FORMS = [["--help"], ["--version"], ["--json"], [], ["--pin", "64K"], ["--json", "--pin", "64K"], ["--bench", "64K"]]
 
 
 @pytest.mark.parametrize("arguments", FORMS)
@@ -173,7 +191,7 @@ def test_table_without_a_backend():
 
 def test_json_without_a_backend():
     r = report(env=NONE)
-    assert list(r) == ["library", "backend", "runtimes", "system", "trial"]
+    assert list(r) == ["library", "backend", "runtimes", "system", "trial", "rates"]
     for name in ("library", "backend", "system"):
         assert list(r[name]) == KEYS[name]
     assert r["backend"]["name"] == "none"
@@ -336,6 +354,63 @@ def test_trial_has_its_memory_and_is_the_first_to_go():
             time.sleep(0.01)
     assert running.returncode == 0
     assert (True, True) in seen
+
+
+# ---- The benchmark ----------------------------------------------------------------------------------------------------
+
+
+def test_rates(tmp_path):
+    log = tmp_path / "calls"
+    rates = report("--bench", "2M", env=cudart(f"log={log}"))["rates"]
+    assert list(rates) == KEYS["rates"]
+    assert (rates["bytes"], rates["status"], rates["message"]) == (2 * MIB, 0, None)
+    assert [way["name"] for way in rates["ways"]] == WAYS
+    for way in rates["ways"]:
+        assert list(way) == WAY_KEYS
+        assert way["gib_per_s"] == pytest.approx(2 * MIB / GIB / (way["register_ns"] / 1e9), rel=1e-4)
+    calls = log.read_text()
+    assert calls.count("cudaHostRegister") == calls.count("cudaHostUnregister") == 1 + 2 * 3 * len(WAYS)
+
+
+def test_rates_in_the_table_and_in_a_picture(tmp_path):
+    picture = tmp_path / "rates.svg"
+    done = info("--bench", "2M", "--plot", str(picture), env=cudart("delay=register:2"))
+    assert (done.returncode, done.stderr) == (0, b"")  # progress is for terminals
+    text = done.stdout.decode()
+    assert "\n\nRates of pinning 2 MiB\n" in text
+    shown = [re.match(r"([\d.]+ GiB/s), [\d.]+ [mun]?s: ", row(text, name))[1] for name in WAYS]
+    drawn = [e.text for e in ElementTree.parse(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert drawn == ["Rates of pinning 2 MiB", *sum(zip(WAYS, shown), ())]
+
+
+def test_progress_of_the_benchmark_on_a_terminal():
+    main, terminal = os.openpty()
+    clean = {k: v for k, v in os.environ.items() if not k.startswith("HOSTPIN_")}
+    subprocess.run([INFO, "--bench", "64K"], env=clean | cudart(), stdout=subprocess.DEVNULL, stderr=terminal, check=True,
+                   timeout=120)
+    shown = os.read(main, 65536).decode()
+    os.close(main), os.close(terminal)
+    assert shown.startswith("\rmeasuring: 1 of 15\rmeasuring: 2 of 15")
+    assert shown.endswith("\rmeasuring: 15 of 15\r\x1b[K")
+
+
+@pytest.mark.parametrize("env, code, status", [
+    (NONE, 1, 1), (cudart("fail=register:*:2"), 1, 1), (cudart(HOSTPIN_BUDGET="1M"), 3, -14),
+    (cudart("fail=unregister:2+:1"), 3, -6),
+], ids=["no backend", "refused", "over the budget", "not released"])
+def test_benchmark_that_fails(env, code, status, tmp_path):
+    picture = tmp_path / "rates.svg"
+    rates = report("--bench", "2M", "--plot", str(picture), env=env, code=code)["rates"]
+    assert (rates["status"], rates["ways"]) == (status, [])
+    assert rates["message"]
+    assert not picture.exists()
+    assert row(table("--bench", "2M", env=env, code=code), "reason")
+
+
+def test_picture_that_cannot_be_written(tmp_path):
+    done = info("--bench", "64K", "--plot", str(tmp_path / "none/rates.svg"), env=cudart())
+    assert done.returncode == 3
+    assert b"rates.svg cannot be written: No such file or directory" in done.stderr
 
 
 def test_the_table_comes_before_the_trial():
@@ -542,7 +617,7 @@ def test_library_page_names_all_of_the_header():
 def test_info_page_names_all_keys():
     page = INFO_PAGE.read_text().split(".Ss JSON")[1]
     named = set(re.findall(r"\b[a-z_]+\b", " ".join(re.findall(r"^\.(?:It )?Cm (.*)", page, re.M))))
-    assert {*KEYS, "runtimes", *sum(KEYS.values(), []), *RUNTIME_KEYS, "free", "total"} - named == set()
+    assert {*KEYS, "runtimes", *sum(KEYS.values(), []), *RUNTIME_KEYS, *WAY_KEYS, "free", "total"} - named == set()
 
 
 def test_example_of_the_library_page_compiles(tmp_path):
