@@ -54,6 +54,8 @@ void quick_exit_inside_a_call() {
 void return_inside_a_call() { hp_job_free(blocked_job()); }
 
 void exit_between_calls() {
+  // Registered before the runtime is loaded, so that it runs after the teardown of that: time to do the wrong thing.
+  CHECK(std::atexit([] { std::this_thread::sleep_for(std::chrono::milliseconds(50)); }) == 0);
   use(cudart12);
   CHECK(hps_script("delay=register:1") == 0);
   hp_job *job = start(map_memory(size));

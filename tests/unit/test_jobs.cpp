@@ -414,9 +414,10 @@ TEST_CASE("a capture is waited for however long the job has run") {
   const Fresh fresh;
   const Pool pool(2);
   Driver driver;
-  fail_next("register", 900, 2, 1);
+  script("fail=register:1:900,fail=register:3:900");
   Job job(pool.at(), {{0, 2 * kChunk}});
-  driver.wait_for_call(1);
+  driver.let(2);
+  driver.wait_for_call(3);
   std::this_thread::sleep_for(std::chrono::milliseconds(5500));  // longer than a capture is waited for
   driver.let(100);
   CHECK(job.wait() == HP_OK);
