@@ -114,15 +114,15 @@ extern "C" {
  *
  *   ptr    any address in host memory: heap, mmap, shared memory, stack, static data. No alignment is needed.
  *   len    bytes, 1 to SIZE_MAX; ptr + len must not wrap. What is pinned is exactly this range rounded out to pages.
- *   flags  HP_REGISTER_ bits, or 0.
+ *   flags  HP_REGISTER_ bits, or 0. Where a registration is only counted, those of its first call hold.
  *
  * All or nothing: HP_OK means that every page is pinned. Nothing is copied and the mapping is not changed.
  *
  * Several registrations may share pages (two small buffers in one page, a part of a larger range, a partial overlap).
  * Pages that are pinned already are counted, only the others go to the driver, and a segment is released when no
  * registration covers a page of it any more. The same base and length again is counted: one driver call, as many
- * hp_unregister() calls. A length above the limit of one driver call (64 GiB unless configured) is cut at page
- * boundaries into several segments.
+ * hp_unregister() calls. A length above the limit of one driver call (64 GiB unless configured) is cut
+ * into several segments, at addresses that are multiples of 2 MiB where the limit allows it, else of a page.
  *
  * Returns
  *   HP_OK            pinned
@@ -287,7 +287,7 @@ typedef struct hp_progress {
 /* hp_register_start - as hp_register_ranges(), but on a thread of the library, chunk by chunk.
  *
  * Returns at once. Chunks that are pinned are usable, and seen by hp_query(), before the job ends. They are pinned on
- * the device that is current in the calling thread. Jobs make one driver call at a time in a process. A driver that
+ * the device that is current in the calling thread. All jobs of a process together pin one chunk at a time. A driver that
  * refuses because of another thread's stream capture is asked again for a few seconds.
  *
  *   options  may be NULL

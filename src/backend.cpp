@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 
+#include "background.h"
 #include "log.h"
 #include "runtime.h"
 #include "system.h"
@@ -103,8 +104,9 @@ std::unique_ptr<Selection> choose(Choice &c, const Config &config, bool again) {
   s->info.cuda_reason = reason_for(c, HP_BACKEND_CUDA, s->backend);
   s->info.hip_reason = reason_for(c, HP_BACKEND_HIP, s->backend);
   s->info.level_zero_reason = reason_for(c, HP_BACKEND_LEVEL_ZERO, s->backend);
-  if (s->backend != &kNone)
-    log_line(HP_LOG_INFO, "backend %s: %s, %d device(s)", s->info.name, s->info.runtime_file, s->info.device_count);
+  if (s->backend == &kNone) return s;
+  watch_for_exit();
+  log_line(HP_LOG_INFO, "backend %s: %s, %d device(s)", s->info.name, s->info.runtime_file, s->info.device_count);
   return s;
 }
 

@@ -1,4 +1,4 @@
-// Threads of the library. They call drivers, and must not do so while the process tears its runtimes down.
+// Threads of the library, and the end of the process, in which its runtimes are torn down and must not be called.
 #pragma once
 
 namespace hp {
@@ -6,17 +6,21 @@ namespace hp {
 // Runs run(argument) on a new detached thread that takes no signals of the application. Throws when none can be made.
 void start_background(void (*run)(void *), void *argument);
 
-// Around every driver call: lets nothing but the process's own threads through once exit has begun, and lets exit wait a
-// moment for a call of ours that is under way. On the process's own threads it does nothing.
+// To be called once a runtime is loaded. From the beginning of exit() on, which is before the runtime's own teardown, no
+// driver call is allowed any more; exit() waits a moment for those that are under way.
+void watch_for_exit() noexcept;
+
+// To live around every driver call.
 class DriverCall {
 public:
   DriverCall() noexcept;
   ~DriverCall();
   DriverCall(const DriverCall &) = delete;
   DriverCall &operator=(const DriverCall &) = delete;
+  bool allowed() const noexcept { return allowed_; }
 
 private:
-  bool counted_ = false;
+  bool allowed_;
 };
 
 }  // namespace hp

@@ -55,7 +55,8 @@ std::atomic<uint64_t> *failure_counter(Failure failure) noexcept {
 // Calls the driver and keeps the books.
 template <class Call>
 Outcome timed(Call call) {
-  const DriverCall allowed;
+  const DriverCall driver_call;
+  if (!driver_call.allowed()) return {Failure::gone, 0, "exit"};  // the operating system takes the pins back
   const uint64_t begin = now_ns();
   const Outcome outcome = call();
   const uint64_t took = now_ns() - begin;
@@ -235,7 +236,8 @@ int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Regi
   if (!state.registry.settle(r, len, foreign ? Kind::foreign : required ? Kind::none : Kind::pageable)) return HP_E_STUCK;
   if (foreign) return HP_FOREIGN;
   if (required) return HP_E_REFUSED;
-  if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_WARN, "memory stays pageable: %s", report.text.c_str());
+  if (outcome.failure != Failure::gone && first_time(outcome.call, outcome.native))
+    log_line(HP_LOG_WARN, "memory stays pageable: %s", report.text.c_str());
   return HP_PAGEABLE;
 }
 
@@ -382,7 +384,8 @@ int32_t device_pointer(State &state, uint64_t ptr, uint64_t &device, Report &rep
   const Selection &s = selection(state.config());
   Outcome outcome;
   if (device == 0) {
-    outcome = s.backend->device_pointer(segment.start, device);
+    const DriverCall call;
+    outcome = call.allowed() ? s.backend->device_pointer(segment.start, device) : Outcome{Failure::gone, 0, "exit"};
     state.registry.keep_device(segment, serial, outcome.failure == Failure::none ? device : kNoDevicePointer);
   }
   if (outcome.failure != Failure::none || device == kNoDevicePointer) {
