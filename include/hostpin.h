@@ -155,8 +155,8 @@ typedef struct hp_range {
  * the segments they have.
  *
  *   base    what the offsets count from, and what hp_unregister() takes
- *   ranges  n ranges, sorted, not overlapping, none empty; gaps between them are not pinned. Rounded out to pages; where
- *           two of them share a page, the border between their segments is the end of that page
+ *   ranges  n ranges, sorted, not overlapping, none empty; gaps between them are not pinned. Rounded out to pages;
+ *           where two of them share a page, the border between their segments is the end of that page
  *
  * All or nothing, also over several ranges: what was pinned before a refusal is released again, last first. The same
  * base and ranges again is counted.
@@ -249,7 +249,7 @@ typedef struct hp_copy {
 HP_API HP_MUST_CHECK int32_t hp_split_copies(const hp_copy *in, size_t n, hp_copy *out, size_t capacity,
                                              size_t *count);
 
-/* ---- In the background -------------------------------------------------------------------------------------------- */
+/* ---- In the background ------------------------------------------------------------------------------------------- */
 
 /* A registration under way on a thread of the library. */
 typedef struct hp_job hp_job;
@@ -287,8 +287,8 @@ typedef struct hp_progress {
 /* hp_register_start - as hp_register_ranges(), but on a thread of the library, chunk by chunk.
  *
  * Returns at once. Chunks that are pinned are usable, and seen by hp_query(), before the job ends. They are pinned on
- * the device that is current in the calling thread. All jobs of a process together pin one chunk at a time. A driver that
- * refuses because of another thread's stream capture is asked again for a few seconds.
+ * the device that is current in the calling thread. All jobs of a process together pin one chunk at a time. A driver
+ * that refuses because of another thread's stream capture is asked again for a few seconds.
  *
  *   options  may be NULL
  *   job      receives the job, to be given to hp_job_free() in the end; NULL where this function fails
@@ -306,7 +306,7 @@ HP_API HP_MUST_CHECK int32_t hp_job_poll(hp_job *job, hp_progress *out);
  * HP_E_INVALID, HP_E_FORKED. Since 1.0. */
 HP_API HP_MUST_CHECK int32_t hp_job_wait(hp_job *job, uint64_t timeout_ns);
 
-/* hp_job_cancel - ask it to stop; takes effect within one chunk, and releases what the job had pinned (with `keep` too).
+/* hp_job_cancel - ask it to stop; takes effect within one chunk, and releases what the job had pinned, with `keep` too.
  * Does not wait. After the end it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
 HP_API HP_MUST_CHECK int32_t hp_job_cancel(hp_job *job);
 
@@ -467,8 +467,8 @@ typedef struct hp_config {
  * stronger, so that the person who runs a program has the last word: HOSTPIN_LOG (off, error, warn, info, debug),
  * HOSTPIN_BACKEND (auto, cuda, hip, level_zero, none), HOSTPIN_CUDART, HOSTPIN_CUDA_DRIVER, HOSTPIN_AMDHIP,
  * HOSTPIN_ZE_LOADER (a file), HOSTPIN_ZE_MEMMAP (0, 1), HOSTPIN_MAX_SEGMENT (bytes, or with K, M, G, T), HOSTPIN_BUDGET
- * (the same, or a percentage like 50%), HOSTPIN_PREFAULT_THREADS (1 to 64). It is read once, and not at all in set-user-ID programs. A bad value there is
- * one warning, and the default.
+ * (the same, or a percentage like 50%), HOSTPIN_PREFAULT_THREADS (1 to 64). It is read once, and not at all in
+ * set-user-ID programs. A bad value there is one warning, and the default.
  *
  * Returns HP_OK, or HP_E_INVALID with nothing changed: config is NULL, a wrong struct_size, a value out of range, a
  * reserved field that is not zero, or too late. HP_E_NO_MEMORY. Since 1.0. */
