@@ -298,5 +298,6 @@ TEST_CASE("a driver with a small pool takes what fits and gives the rest back") 
   CHECK(hp_register(memory.at(kGiB), 2 * kGiB, 0) == HP_PAGEABLE);
   CHECK(hps_live_registrations() == 1);
   REQUIRE(hp_register(memory.at(kGiB), kGiB / 2, 0) == HP_OK);
-  CHECK(hp_unregister_all(kNoLimit) == HP_OK);
+  CHECK(hp_unregister(memory.at(kGiB)) == HP_OK);
+  CHECK(hp_unregister(memory.at()) == HP_OK);
 }

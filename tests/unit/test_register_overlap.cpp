@@ -203,5 +203,6 @@ TEST_CASE("device pointers hold in every segment of a range") {
     REQUIRE(hp_device_pointer(memory.at(at), &device) == HP_OK);
     CHECK(reinterpret_cast<uintptr_t>(device) == memory.address(at) + (uint64_t{1} << 40));
   }
-  CHECK(hp_unregister_all(kNoLimit) == HP_OK);
+  CHECK(hp_unregister(memory.page_at(1)) == HP_OK);
+  CHECK(hp_unregister(memory.page_at(2)) == HP_OK);
 }
