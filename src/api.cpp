@@ -120,6 +120,8 @@ void options_are_valid(const hp_job_options &options, Report &report) noexcept {
     report.text.add("hp_register_start: options.chunk_bytes is %" PRIu64 ", less than a page", options.chunk_bytes);
   else if (options.pause_ns > INT64_MAX)
     report.text.add("hp_register_start: options.pause_ns is %" PRIu64 ", over 292 years", options.pause_ns);
+  else if (options.prefault_threads > 64)
+    report.text.add("hp_register_start: options.prefault_threads is %u, not 0 to 64", options.prefault_threads);
   else if (options.reserved0 || std::any_of(std::begin(options.reserved), std::end(options.reserved), [](uint64_t r) { return r != 0; }))
     report.text.add("hp_register_start: a reserved field of options is not zero");
 }
@@ -138,7 +140,7 @@ std::vector<hp::Extent> whole_pages_of(const char *function, const void *base, c
     else if (i > 0 && r.start < before)
       report.text.add("%s: ranges[%zu] starts at %" PRIu64 ", before the end %" PRIu64 " of the one before it", function, i,
                       r.start, before);
-    else if (r.end > UINTPTR_MAX - hp::page_size() - address(base))
+    else if (r.end > UINTPTR_MAX - address(base) || address(base) + r.end > UINTPTR_MAX - hp::page_size())
       report.text.add("%s: base %p + the end %" PRIu64 " of ranges[%zu] wraps around the address space", function, base, r.end, i);
     if (!report.text.empty()) break;
     before = r.end;

@@ -106,7 +106,6 @@ std::unique_ptr<Selection> choose(Choice &c, const Config &config, bool again) {
   s->info.level_zero_reason = reason_for(c, HP_BACKEND_LEVEL_ZERO, s->backend);
   if (s->backend == &kNone) return s;
   watch_for_exit();
-  log_line(HP_LOG_INFO, "backend %s: %s, %d device(s)", s->info.name, s->info.runtime_file, s->info.device_count);
   return s;
 }
 
@@ -161,6 +160,9 @@ const Selection &selection(const Config &config) {
   chosen->before = s;
   s = chosen.release();
   c.selection.store(s, std::memory_order_release);
+  lock.unlock();  // a log callback may call in here again
+  if (s->backend != &kNone)
+    log_line(HP_LOG_INFO, "backend %s: %s, %d device(s)", s->info.name, s->info.runtime_file, s->info.device_count);
   return *s;
 }
 

@@ -8,6 +8,8 @@
 #include <cstdlib>
 #include <thread>
 
+#include "state.h"
+
 namespace hp {
 
 namespace {
@@ -19,6 +21,8 @@ constinit std::atomic<bool> g_exiting{false};
 
 // A call that does not come back is left behind.
 void at_exit() {
+  const State *state = State::existing();
+  if (state && state->forked()) return;  // in a child: the calls are its parent's
   const auto deadline = std::chrono::steady_clock::now() + kExitPatience;
   g_exiting = true;
   while (g_calls != 0 && std::chrono::steady_clock::now() < deadline)

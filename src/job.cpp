@@ -18,13 +18,22 @@
 
 using Clock = std::chrono::steady_clock;
 
+namespace hp {
+
+static uint64_t current_in(const Backend &backend) {
+  const DriverCall call;
+  return call.allowed() && backend.current ? backend.current() : 0;
+}
+
+}  // namespace hp
+
 // Held by the caller's handle and by the thread; the later of them deletes it.
 struct hp_job {
   hp_job(hp::State &in, const hp::Selection &chosen, uint64_t base, uint64_t len, std::vector<hp::Extent> pages,
          std::vector<hp::Extent> inner_pages, uint32_t flags, const hp_job_options &how)
       : state(in), selection(chosen), stretches(std::move(pages)), inner(std::move(inner_pages)),
         region{base, len, stretches, inner, flags}, options(how),
-        device(chosen.backend->current ? chosen.backend->current() : 0) {
+        device(hp::current_in(*chosen.backend)) {
     hp::Pages all;
     for (const hp::Extent &stretch : stretches) all.append(stretch);
     bytes_total = all.size();
@@ -183,7 +192,7 @@ int32_t finish(hp_job &job, Course &course) {
       job.report = {};
       return HP_OK;
     case End::refused: {
-      registry.next_unpinned(r, where);  // it may have become smaller
+      if (!course.outcome.held) registry.next_unpinned(r, where);  // it may have become smaller
       count_progress(job, r, where.size());
       if (job.options.keep && r.pages.size_before(where.start) > 0) return keep(job, r, where.start);
       job.pinned_bytes = 0;
@@ -195,16 +204,18 @@ int32_t finish(hp_job &job, Course &course) {
   job.report = {};
   release_all(job.selection, registry, r, job.report);
   job.pinned_bytes = 0;
-  return registry.settle(r, job.region.len, Kind::none) ? HP_E_CANCELLED : HP_E_STUCK;
+  return registry.settle(r, job.region.len, Kind::none) ? HP_E_CANCELLED : stuck(job.report);
 }
 
 int32_t run_course(hp_job &job) {
   if (job.selection.backend == &kNone) return unavailable(job.state, job.selection, job.region, job.report);
-  if (job.selection.backend->enter) job.selection.backend->enter(job.device);
+  if (const DriverCall call; call.allowed() && job.selection.backend->enter) job.selection.backend->enter(job.device);
   // Its own thread makes pages present, ahead of this one.
   Course course{job.state, job.selection, job.region.flags & ~HP_REGISTER_PREFAULT, {}};
   const uint64_t chunk = job.options.chunk_bytes ? job.options.chunk_bytes : kDefaultChunk;
-  const int32_t status = reserve(job.state, job.selection, job.region, chunk, course.work, job.report);
+  int32_t status = HP_OK;
+  if (is_hopeless(job.state, job.selection, job.region, status, job.report)) return status;
+  status = reserve(job.state, job.selection, job.region, chunk, course.work, job.report);
   if (status != HP_OK) return status;
   if (course.work.registration) return finish(job, course);
   job.bytes_done = job.pinned_bytes = job.bytes_total.load();  // registered before, and counted
@@ -232,6 +243,7 @@ void run_job(void *argument) {
 
 int32_t start_job(State &state, uint64_t base, uint64_t len, std::vector<Extent> stretches,
                   std::vector<Extent> inner, uint32_t flags, const hp_job_options &options, hp_job *&job) {
+  turn();  // made where a want of memory is still a status
   auto made = std::make_unique<hp_job>(state, selection(state.config()), base, len, std::move(stretches),
                                        std::move(inner), flags, options);
   start_background(run_job, made.get());

@@ -71,13 +71,14 @@ bool parse(const char *line, Area &out) noexcept {
   return true;
 }
 
-// Hands over the mappings that [start, end) lies in, in order; false where there is a hole.
+// Hands over the mappings that [start, end) lies in, in order; false where there is a hole or the kernel was not asked.
 template <class Visit>
-bool each_area(uint64_t start, uint64_t end, Visit visit) noexcept {
+bool each_area(uint64_t start, uint64_t end, bool &asked, Visit visit) noexcept {
   uint64_t at = start;
   Area area;
   const int maps = open("/proc/self/maps", O_RDONLY | O_CLOEXEC);
-  if (maps < 0) return false;
+  asked = maps >= 0;
+  if (!asked) return false;
   const bool can_query = query(maps, at, area);
   while (can_query && at < end && area.start <= at) {
     visit(area);
@@ -110,8 +111,9 @@ bool is_memory(const char *name) noexcept {
 }  // namespace
 
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
-  Mapping m{true, true, true, true, false, false, 0};
-  m.mapped = each_area(start, end, [&](const Area &area) {
+  Mapping m{false, true, true, true, true, false, false, 0};
+  bool asked = false;
+  m.mapped = each_area(start, end, asked, [&](const Area &area) {
     const bool named = area.name[0] == '/';
     const bool memory = is_memory(area.name);
     m.readable = m.readable && area.readable;
@@ -122,12 +124,14 @@ Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
     m.page = std::max(m.page, area.page);
   });
   if (!m.mapped) m = {};
+  m.unknown = !asked;
   return m;
 }
 
 size_t shared_objects(uint64_t start, uint64_t end, std::span<SharedObject> out) noexcept {
   size_t n = 0;
-  each_area(start, end, [&](const Area &area) {
+  bool asked = false;
+  each_area(start, end, asked, [&](const Area &area) {
     if (!area.shared || area.object.inode == 0 || n == out.size()) return;
     const auto known = std::find_if(out.begin(), out.begin() + static_cast<ptrdiff_t>(n), [&](const SharedObject &o) {
       return o.device == area.object.device && o.inode == area.object.inode;

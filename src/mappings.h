@@ -7,6 +7,7 @@
 namespace hp {
 
 struct Mapping {
+  bool unknown = false;    // the kernel could not be asked
   bool mapped = false;     // all of it
   bool readable = false;   // all of it
   bool writable = false;   // all of it

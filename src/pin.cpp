@@ -80,7 +80,7 @@ Outcome pin_once(const Backend &backend, const Extent &segment, uint32_t flags, 
 Outcome pin_segment(const Backend &backend, const Extent &segment, uint32_t &flags, Pinned &result) {
   if (segment.size() >= kLookFirst) {
     const Mapping mapping = mapping_of(segment.start, segment.end);
-    if (!mapping.mapped) return {Failure::unmapped, 0, "/proc/self/maps"};
+    if (!mapping.mapped && !mapping.unknown) return {Failure::unmapped, 0, "/proc/self/maps"};
     if (!mapping.writable && mapping.readable) flags |= HP_REGISTER_READONLY;
   }
   const Outcome first = pin_once(backend, segment, flags, result);
@@ -108,6 +108,8 @@ void add_hint(const Outcome &outcome, const Extent &segment, Text &text) noexcep
     text.add("; hint: a stream capture is under way; pin before it or after it");
   else if (outcome.failure == Failure::device)
     text.add("; hint: the device or its context is lost; the process has to be started again");
+  else if (mapping.unknown)
+    return;
   else if (!mapping.mapped)
     text.add("; hint: not all of the range is mapped");
   else if (!mapping.readable)
@@ -157,7 +159,7 @@ Step pin_step(Course &c, Report &report) {
   const bool known = c.work.only.size() != 0;
   Extent segment = c.work.only;
   c.work.only = {};
-  if (!known && !registry.next_unpinned(*c.work.registration, segment)) return Step::done;
+  if (!known && !registry.next_unpinned(*c.work.registration, segment, c.from)) return Step::done;
   if (segment.size() > c.largest && registry.cut(segment, c.largest)) segment.end = segment.start + c.largest;
   if (c.flags & HP_REGISTER_PREFAULT)
     prefault(segment, {c.state.config().prefault_threads, (c.flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
@@ -166,6 +168,7 @@ Step pin_step(Course &c, Report &report) {
   c.outcome = pin_segment(*c.selection.backend, segment, used, result);
   if (c.outcome.failure == Failure::none) {
     registry.pinned(segment, result, c.selection.backend->id, used);
+    c.from = segment.end;
     return known ? Step::done : Step::pinned;
   }
   const bool again = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment &&
@@ -198,8 +201,12 @@ bool release_segment(const Selection &s, Registry &registry, const Registration 
                   "hp_unregister(%#llx) again",
                   outcome.call, ull(segment.start), static_cast<long long>(outcome.native),
                   s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(r.base));
-  if (first_time(outcome.call, outcome.native)) log_line(HP_LOG_ERROR, "%s", report.text.c_str());
   return false;
+}
+
+int32_t stuck(const Report &report) noexcept {
+  if (first_time("stuck", report.native)) log_line(HP_LOG_ERROR, "%s", report.text.c_str());
+  return HP_E_STUCK;
 }
 
 void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report) {
@@ -233,7 +240,8 @@ int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Regi
   if (outcome.failure == Failure::foreign && !foreign) report.text.add("%s", kForeignPartHint);
   state.registry.abandon(r);
   release_all(s, state.registry, r, report);
-  if (!state.registry.settle(r, len, foreign ? Kind::foreign : required ? Kind::none : Kind::pageable)) return HP_E_STUCK;
+  if (!state.registry.settle(r, len, foreign ? Kind::foreign : required ? Kind::none : Kind::pageable))
+    return stuck(report);
   if (foreign) return HP_FOREIGN;
   if (required) return HP_E_REFUSED;
   if (outcome.failure != Failure::gone && first_time(outcome.call, outcome.native))
@@ -245,15 +253,36 @@ int32_t unavailable(State &state, const Selection &s, const Region &region, Repo
   report.text.add("no GPU runtime is usable, so memory stays pageable: cuda: %s; hip: %s; level_zero: %s",
                   s.info.cuda_reason, s.info.hip_reason, s.info.level_zero_reason);
   if (region.required()) return HP_E_UNAVAILABLE;
-  state.registry.record(region.base, region.len, Kind::pageable);
+  if (!state.registry.record(region.base, region.len, Kind::pageable)) {
+    report.text.clear();
+    report.text.add("%#llx was pinned meanwhile by another thread", ull(region.base));
+    return HP_E_EXISTS;
+  }
   if (first_time("no backend", 0)) log_line(HP_LOG_WARN, "%s", report.text.c_str());
   return HP_PAGEABLE;
+}
+
+bool is_hopeless(State &state, const Selection &s, const Region &region, int32_t &status, Report &report) {
+  if (region.stretches.size() != 1 || region.stretches[0].size() <= s.info.max_segment) return false;
+  const Mapping mapping = mapping_of(region.stretches[0].start, region.stretches[0].end);
+  if (mapping.mapped || mapping.unknown) return false;
+  counters.failed_invalid.fetch_add(1, std::memory_order_relaxed);
+  report.text.add("not all of the %llu bytes at %#llx are mapped, so they stay pageable; no driver was called",
+                  ull(region.len), ull(region.base));
+  status = region.required() ? HP_E_REFUSED : HP_PAGEABLE;
+  if (status == HP_PAGEABLE && !state.registry.record(region.base, region.len, Kind::pageable)) {
+    report.text.clear();
+    report.text.add("%#llx is registered with another length; unregister it first", ull(region.base));
+    status = HP_E_EXISTS;
+  }
+  if (status == HP_PAGEABLE && first_time("unmapped", 0)) log_line(HP_LOG_WARN, "%s", report.text.c_str());
+  return true;
 }
 
 int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Task &work, Report &report) {
   Registry::Request request{region.base, region.len, {}, region.stretches};
   for (const Extent &stretch : region.stretches) request.pages.append(stretch);
-  limit = std::min(limit, s.info.max_segment);
+  limit = std::min(limit, s.info.max_segment) / page_size() * page_size();
   uint64_t align = kSegmentAlign;
   // Huge pages of a file of their own may be larger, and must not lie in two segments either.
   if (request.pages.size() > limit)
@@ -274,7 +303,9 @@ int32_t register_region(State &state, const Region &region, Report &report) {
   const Selection &s = selection(state.config());
   if (s.backend == &kNone) return unavailable(state, s, region, report);
   Course course{state, s, region.flags, {}};
-  const int32_t status = reserve(state, s, region, UINT64_MAX, course.work, report);
+  int32_t status = HP_OK;
+  if (is_hopeless(state, s, region, status, report)) return status;
+  status = reserve(state, s, region, UINT64_MAX, course.work, report);
   if (status != HP_OK || !course.work.registration) return status;
   Registration &r = *course.work.registration;
   std::optional<SharedMemoryLock> alone;
@@ -319,7 +350,7 @@ int32_t end_registration(State &state, uint64_t base, bool whatever_count, Repor
     return HP_OK;
   }
   release_all(s, state.registry, r, report);
-  return state.registry.settle(r, r.len, Kind::none) ? HP_OK : HP_E_STUCK;
+  return state.registry.settle(r, r.len, Kind::none) ? HP_OK : stuck(report);
 }
 
 // Ends every registration up to the newest given, highest base first; true when some segment is stuck.

@@ -264,15 +264,18 @@ void Registry::drop(uint64_t start) noexcept {
 
 void Registry::drop_unpinned(const Pages &pages) noexcept {
   Extent unpinned;
-  while (first_unpinned(pages, 0, unpinned)) drop(unpinned.start);
+  while (first_unpinned(pages, unpinned.end, unpinned)) drop(unpinned.start);
 }
 
 bool Registry::first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept {
   bool found = false;
-  each_segment(pages, [&](const Segment &s) {
-    if (found || s.start < from || Meta::of(s.meta).state != kPinning) return;
-    out = {s.start, s.end};
-    found = true;
+  pages.each([&](const Extent &range) {
+    Segment s;
+    for (uint64_t at = std::max(range.start, from);
+         !found && at < range.end && segments_.find(at, s, true) && s.start < range.end; at = s.end) {
+      found = s.start >= from && Meta::of(s.meta).state == kPinning;
+      if (found) out = {s.start, s.end};
+    }
   });
   return found;
 }
@@ -504,7 +507,7 @@ void Registry::forget_released(Registration &r) noexcept {
 
 // ---- Records of what is not pinned by us
 
-void Registry::record(uint64_t base, uint64_t len, Kind kind) {
+bool Registry::record(uint64_t base, uint64_t len, Kind kind) {
   std::unique_lock lock(mutex_);
   for (;;) {
     Registration &r = registrations_[base];
@@ -512,9 +515,11 @@ void Registry::record(uint64_t base, uint64_t len, Kind kind) {
       wait(lock);
       continue;
     }
+    if (r.kind == Kind::pinned || r.kind == Kind::stuck) return false;
     if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
     r.base = base;
-    return keep_record(r, len, kind);
+    keep_record(r, len, kind);
+    return true;
   }
 }
 

@@ -116,7 +116,7 @@ public:
   void forget_released(Registration &r) noexcept;  // the same where nothing can be stuck and no record is wanted
 
   // A registration for which no driver was asked.
-  void record(uint64_t base, uint64_t len, Kind kind);
+  bool record(uint64_t base, uint64_t len, Kind kind);  // false: the base is pinned, and stays so
 
   // ---- Releasing. After begin_release() returned kRelease the caller unpins what last_releasing() gives, last first,
   // telling each with released() or stuck(), and then calls settle() with Kind::none.
