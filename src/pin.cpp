@@ -263,7 +263,7 @@ int32_t unavailable(State &state, const Selection &s, const Region &region, Repo
 }
 
 bool is_hopeless(State &state, const Selection &s, const Region &region, int32_t &status, Report &report) {
-  if (region.stretches.size() != 1 || region.stretches[0].size() <= s.info.max_segment) return false;
+  if (region.stretches.size() != 1 || region.stretches[0].size() <= std::max(s.info.max_segment, kLookFirst)) return false;
   const Mapping mapping = mapping_of(region.stretches[0].start, region.stretches[0].end);
   if (mapping.mapped || mapping.unknown) return false;
   counters.failed_invalid.fetch_add(1, std::memory_order_relaxed);
