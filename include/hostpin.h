@@ -30,8 +30,9 @@
  *   In a child of fork() the parent's pins are not the child's: a function that would reach a driver returns
  *   HP_E_FORKED there and reaches none, and hp_query() finds everything pageable. This holds once the parent has used
  *   the library; a child whose parent had not is as good as a new process. After exec() all is new.
- *   Nothing happens when the library is loaded, at exit, or at dlclose (it stays mapped). At exit the operating system
- *   takes the pins back.
+ *   Nothing happens when the library is loaded, or at dlclose (it stays mapped). From the beginning of exit() on no
+ *   driver is called any more, since it may be torn down: the operating system takes the pins back. exit() waits for a
+ *   driver call that is under way, two seconds at most.
  *
  * Lifetime of the memory
  *   The library never owns memory. Call hp_unregister() before the memory is unmapped or freed, and only when no copy
@@ -159,7 +160,7 @@ typedef struct hp_range {
  *           where two of them share a page, the border between their segments is the end of that page
  *
  * All or nothing, also over several ranges: what was pinned before a refusal is released again, last first. The same
- * base and ranges again is counted.
+ * base and pages again is counted.
  *
  * Returns as hp_register(); HP_E_INVALID also for ranges NULL, n 0, an empty, unsorted or overlapping range (the
  * message names its index), an offset that wraps. HP_E_EXISTS if base is registered with other ranges. Since 1.0. */
@@ -287,8 +288,9 @@ typedef struct hp_progress {
 /* hp_register_start - as hp_register_ranges(), but on a thread of the library, chunk by chunk.
  *
  * Returns at once. Chunks that are pinned are usable, and seen by hp_query(), before the job ends. They are pinned on
- * the device that is current in the calling thread. All jobs of a process together pin one chunk at a time. A driver
- * that refuses because of another thread's stream capture is asked again for a few seconds.
+ * the device whose context is current in the calling thread, where the backend has such a thing (CUDA). All jobs of a
+ * process together pin one chunk at a time. A driver that refuses because of another thread's stream capture is asked
+ * again for a few seconds.
  *
  *   options  may be NULL
  *   job      receives the job, to be given to hp_job_free() in the end; NULL where this function fails
@@ -307,7 +309,8 @@ HP_API HP_MUST_CHECK int32_t hp_job_poll(hp_job *job, hp_progress *out);
 HP_API HP_MUST_CHECK int32_t hp_job_wait(hp_job *job, uint64_t timeout_ns);
 
 /* hp_job_cancel - ask it to stop; takes effect within one chunk, and releases what the job had pinned, with `keep` too.
- * Does not wait. After the end it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
+ * A job that waits for pages which another thread is pinning stops when that one is done. This call does not wait.
+ * After the end of the job it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
 HP_API HP_MUST_CHECK int32_t hp_job_cancel(hp_job *job);
 
 /* hp_job_free - give the handle back. A job that still runs goes on by itself: its registration can be queried and
