@@ -133,8 +133,7 @@ private:
   std::jthread thread_;
 };
 
-void count_progress(hp_job &job, const Registration &r, uint64_t refused) noexcept {
-  const uint64_t pinned = job.bytes_total - job.state.registry.unpinned_bytes(r);
+void count_progress(hp_job &job, uint64_t pinned, uint64_t refused) noexcept {
   job.pinned_bytes = pinned;
   job.bytes_done = pinned + refused;
 }
@@ -145,11 +144,12 @@ enum class End { done, refused, cancelled };
 End pin_chunks(hp_job &job, Course &course, Extent &where) {
   const Registration &r = *course.work.registration;
   Registry &registry = job.state.registry;
+  const uint64_t before = job.bytes_total - registry.unpinned_bytes(r);
   PrefaultAhead ahead(job);
   std::optional<SharedMemoryLock> alone;
   if (job.region.flags & HP_REGISTER_SERIALIZE) alone.emplace(job.region.stretches, &job.cancelled);
   Clock::time_point give_up{};  // on a chunk that a capture is in the way of
-  for (bool first = true; registry.next_unpinned(r, where); first = false) {
+  for (bool first = true; registry.next_unpinned(r, where, course.from); first = false) {
     if (!first && job.options.pause_ns && !rest(job, job.options.pause_ns)) return End::cancelled;
     Extent next;
     ahead.finish(where);
@@ -157,7 +157,7 @@ End pin_chunks(hp_job &job, Course &course, Extent &where) {
     if (!take_turn(job)) return End::cancelled;
     const Step step = pin_step(course, job.report);
     end_turn();
-    count_progress(job, r, 0);
+    count_progress(job, before + course.bytes, 0);
     if (job.cancelled) return End::cancelled;
     if (course.outcome.failure != Failure::capture)
       give_up = {};
@@ -193,7 +193,7 @@ int32_t finish(hp_job &job, Course &course) {
       return HP_OK;
     case End::refused: {
       if (!course.outcome.held) registry.next_unpinned(r, where);  // it may have become smaller
-      count_progress(job, r, where.size());
+      count_progress(job, job.pinned_bytes, where.size());
       if (job.options.keep && r.pages.size_before(where.start) > 0) return keep(job, r, where.start);
       job.pinned_bytes = 0;
       return roll_back(job.state, job.selection, course.outcome, r, job.region.len, job.region.required(), job.report);
@@ -215,7 +215,7 @@ int32_t run_course(hp_job &job) {
   const uint64_t chunk = job.options.chunk_bytes ? job.options.chunk_bytes : kDefaultChunk;
   int32_t status = HP_OK;
   if (is_hopeless(job.state, job.selection, job.region, status, job.report)) return status;
-  status = reserve(job.state, job.selection, job.region, chunk, course.work, job.report);
+  status = reserve(job.state, job.selection, job.region, chunk, &job.cancelled, course.work, job.report);
   if (status != HP_OK) return status;
   if (course.work.registration) return finish(job, course);
   job.bytes_done = job.pinned_bytes = job.bytes_total.load();  // registered before, and counted
@@ -280,8 +280,11 @@ void cancel_job(hp_job &job) noexcept {
     job.cancelled = true;
     job.changed.notify_all();
   }
-  const std::lock_guard lock(turn().mutex);
-  turn().changed.notify_all();
+  {
+    const std::lock_guard lock(turn().mutex);
+    turn().changed.notify_all();
+  }
+  job.state.registry.look_again();
 }
 
 void free_job(hp_job *job) noexcept {

@@ -169,6 +169,7 @@ Step pin_step(Course &c, Report &report) {
   if (c.outcome.failure == Failure::none) {
     registry.pinned(segment, result, c.selection.backend->id, used);
     c.from = segment.end;
+    c.bytes += segment.size();
     return known ? Step::done : Step::pinned;
   }
   const bool again = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment &&
@@ -279,8 +280,9 @@ bool is_hopeless(State &state, const Selection &s, const Region &region, int32_t
   return true;
 }
 
-int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Task &work, Report &report) {
-  Registry::Request request{region.base, region.len, {}, region.stretches};
+int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, const std::atomic<bool> *stop,
+                Task &work, Report &report) {
+  Registry::Request request{region.base, region.len, {}, region.stretches, stop};
   for (const Extent &stretch : region.stretches) request.pages.append(stretch);
   limit = std::min(limit, s.info.max_segment) / page_size() * page_size();
   uint64_t align = kSegmentAlign;
@@ -293,6 +295,7 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
     case Registry::Reserve::counted: return HP_OK;
     case Registry::Reserve::exists: return HP_E_EXISTS;
     case Registry::Reserve::over_budget: return HP_E_BUDGET;
+    case Registry::Reserve::stopped: return HP_E_CANCELLED;
     case Registry::Reserve::too_often: break;
   }
   report.text.add("%#llx is registered more than 2^31 times", ull(region.base));
@@ -305,7 +308,7 @@ int32_t register_region(State &state, const Region &region, Report &report) {
   Course course{state, s, region.flags, {}};
   int32_t status = HP_OK;
   if (is_hopeless(state, s, region, status, report)) return status;
-  status = reserve(state, s, region, UINT64_MAX, course.work, report);
+  status = reserve(state, s, region, UINT64_MAX, nullptr, course.work, report);
   if (status != HP_OK || !course.work.registration) return status;
   Registration &r = *course.work.registration;
   std::optional<SharedMemoryLock> alone;

@@ -2,6 +2,7 @@
 #pragma once
 #include <hostpin.h>
 
+#include <atomic>
 #include <cstdint>
 #include <span>
 
@@ -35,7 +36,9 @@ int32_t unavailable(State &state, const Selection &s, const Region &region, Repo
 bool is_hopeless(State &state, const Selection &s, const Region &region, int32_t &status, Report &report);
 
 // Sets the pages aside. HP_OK with a registration: to be pinned; without one: it was registered before, and is counted.
-int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, Task &work, Report &report);
+// Gives up waiting for other threads' work on the same pages when `stop` is set.
+int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t limit, const std::atomic<bool> *stop,
+                Task &work, Report &report);
 
 // How far the pinning of one registration is.
 struct Course {
@@ -46,6 +49,7 @@ struct Course {
   unsigned refusals = 0;          // that were answered with smaller segments
   uint64_t largest = UINT64_MAX;  // segment that is still tried after these
   uint64_t from = 0;              // what lies before is pinned
+  uint64_t bytes = 0;             // that it has pinned
   Outcome outcome{};              // of the last driver call
 };
 

@@ -107,6 +107,14 @@ uint64_t Pages::size_before(uint64_t end) const noexcept {
   return bytes;
 }
 
+bool Pages::overlap(const Extent &range) const noexcept {
+  const auto overlaps = [&](const Extent &e) { return e.start < range.end && range.start < e.end; };
+  if (!more_ || overlaps(first_)) return overlaps(first_);
+  const auto at = std::upper_bound(more_->begin(), more_->end(), range.start,
+                                   [](uint64_t start, const Extent &e) { return start < e.end; });
+  return at != more_->end() && overlaps(*at);
+}
+
 uint64_t Pages::size() const noexcept { return size_before(UINT64_MAX); }
 
 template <class Visit>
@@ -123,6 +131,11 @@ void Registry::wait(std::unique_lock<std::mutex> &lock) {
 
 void Registry::wake() noexcept {
   if (waiting_) changed_.notify_all();
+}
+
+void Registry::look_again() noexcept {
+  const std::lock_guard lock(mutex_);
+  wake();
 }
 
 // ---- Registering
@@ -176,6 +189,7 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
     others = overlap(request.pages);
     if (others.too_often) return Reserve::too_often;
     if (!others.busy && !busy) break;
+    if (request.stop && *request.stop) return Reserve::stopped;
     wait(lock);
   }
   const uint64_t fresh = request.pages.size() - others.bytes;
@@ -188,14 +202,20 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
   it = registrations_.try_emplace(it, request.base);
   Registration &r = it->second;
   r.base = request.base;
+  Pages pages;
   try {
-    r.pages = request.pages;
+    pages = request.pages;
     add_segments(request, limits);
   } catch (...) {
     if (r.kind == Kind::none) registrations_.erase(it);
     throw;
   }
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
+  if (r.kind == Kind::foreign && !(r.pages == pages)) {
+    forget_bytes(r);
+    r.kind = Kind::none;
+  }
+  r.pages = std::move(pages);
   r.busy = true;
   r.serial = ++serial_;  // now, so that who ends everything waits for this as well
   if (others.segments) share_segments(request.pages);
@@ -427,8 +447,6 @@ void Registry::explain_not_found(uint64_t base, Report &report) const {
   }
 }
 
-// A segment goes to one thread only, though it may lie in the ranges of several that are being released. None of them is
-// released before it is gone.
 // It is the calling thread's to release from now on.
 void Registry::mark_going(const Extent &segment) noexcept {
   Segment s;
@@ -438,21 +456,25 @@ void Registry::mark_going(const Extent &segment) noexcept {
   segments_.set_meta(s.start, m.word());
 }
 
+// A segment goes to one thread only, though it may lie in the ranges of several that are being released. None of them is
+// released before it is gone: what others took meanwhile is seen in a last look over all.
 bool Registry::last_releasing(const Registration &r, Extent &out) noexcept {
+  const Extent bounds = r.pages.bounds();
   std::unique_lock lock(mutex_);
-  for (;;) {
-    Segment last;
+  for (uint64_t before = out.end ? out.start : bounds.end;;) {
+    const bool all = before == bounds.end;
     bool going = false;
-    each_segment(r.pages, [&](const Segment &s) {
+    for (Segment s; segments_.last_before(before, s) && s.end > bounds.start; before = s.start) {
       const State state = Meta::of(s.meta).state;
-      if (state == kReleasing) last = s;
+      if (state == kPinning || state == kPinned || !r.pages.overlap({s.start, s.end})) continue;
       going = going || state == kGoing;
-    });
-    if (last.end) {
-      out = {last.start, last.end};
+      if (state != kReleasing) continue;
+      out = {s.start, s.end};
       mark_going(out);
       return true;
     }
+    before = bounds.end;
+    if (!all) continue;
     if (!going) return false;
     wait(lock);
   }
@@ -543,7 +565,7 @@ void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
 
 void Registry::forget_bytes(const Registration &r) noexcept {
   subtract(bytes_of(r.kind == Kind::foreign), r.len);
-  if (r.kind == Kind::foreign) foreign_.remove(whole_pages(r.base, r.len), [](const Extent &) {});
+  if (r.kind == Kind::foreign) r.pages.each([&](const Extent &e) { foreign_.remove(e, [](const Extent &) {}); });
 }
 
 void Registry::forget(Map::iterator it) noexcept {
@@ -567,11 +589,16 @@ void Registry::unlink(Registration &r) noexcept {
   --records_;
 }
 
-// Where there is no memory for it a query finds the range pageable, which is the safe answer.
-void Registry::cover(const Registration &r) noexcept {
+// Where there is no memory for it a query finds the rest pageable, which is the safe answer.
+void Registry::cover(Registration &r) noexcept {
+  uint64_t end = 0;
   try {
-    foreign_.add(whole_pages(r.base, r.len));
+    r.pages.each([&](const Extent &e) {
+      foreign_.add(e);
+      end = e.end;
+    });
   } catch (const std::bad_alloc &) {
+    r.pages.cut_at(end);  // what is taken away again later
   }
 }
 

@@ -42,8 +42,12 @@ public:
   uint64_t size_before(uint64_t end) const noexcept;
   Pages(const Pages &other) { *this = other; }
   Pages &operator=(const Pages &other);
+  Pages(Pages &&) = default;
+  Pages &operator=(Pages &&) = default;
   bool operator==(const Pages &other) const noexcept;
   uint64_t size() const noexcept;
+  bool overlap(const Extent &range) const noexcept;
+  Extent bounds() const noexcept { return {first_.start, more_ ? more_->back().end : first_.end}; }
   template <class Visit>
   void each(Visit visit) const {
     visit(first_);
@@ -90,6 +94,7 @@ public:
     uint64_t len;
     Pages pages;
     std::span<const Extent> stretches;
+    const std::atomic<bool> *stop = nullptr;  // gives up waiting for others once this is set; look_again() tells
   };
   struct Limits {
     uint64_t segment;  // bytes in one segment at most, whole pages
@@ -100,8 +105,9 @@ public:
   // ---- Registering. After reserve() returned kReserved the caller pins what next_unpinned() gives until there is no
   // more, telling each with pinned(), and then calls publish(). When the driver refuses it calls abandon() or
   // keep_until(), releases what last_releasing() gives, and then calls settle() or publish().
-  enum class Reserve { counted, reserved, exists, over_budget, too_often };
+  enum class Reserve { counted, reserved, exists, over_budget, too_often, stopped };
   Reserve reserve(const Request &request, const Limits &limits, Task &out, Report &report);
+  void look_again() noexcept;
   bool next_unpinned(const Registration &r, Extent &out, uint64_t from = 0) noexcept;
   uint64_t unpinned_bytes(const Registration &r) noexcept;
   bool cut(const Extent &segment, uint64_t bytes) noexcept;  // makes two of an unpinned one; false without memory for it
@@ -122,7 +128,7 @@ public:
   // telling each with released() or stuck(), and then calls settle() with Kind::none.
   enum class Release { ended, release, not_found };
   Release begin_release(uint64_t base, bool whatever_count, Task &out, Report &report);
-  bool last_releasing(const Registration &r, Extent &out) noexcept;
+  bool last_releasing(const Registration &r, Extent &out) noexcept;  // `out`: the one before, or empty at first
   void released(const Extent &segment) noexcept;
   void stuck(const Extent &segment) noexcept;
 
@@ -165,7 +171,7 @@ private:
   void forget_bytes(const Registration &r) noexcept;
   void link(Registration &r) noexcept;
   void unlink(Registration &r) noexcept;
-  void cover(const Registration &r) noexcept;
+  void cover(Registration &r) noexcept;
   bool find_foreign(uint64_t at, Segment &s) const noexcept;
 
   std::mutex mutex_;

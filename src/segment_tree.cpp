@@ -108,6 +108,27 @@ bool SegmentTree::find_or_next(uint64_t addr, Segment &out) const noexcept {
   return found;
 }
 
+bool SegmentTree::last_before(uint64_t addr, Segment &out) const noexcept {
+  Path path;
+  if (addr == 0) return false;
+  descend(addr - 1, path);
+  if (!path.leaf) return false;
+  if (path.rank == 0) {  // a bound outlives the entry it came from: the range is in the leaf to the left
+    unsigned depth = path.depth;
+    while (depth && path.step[depth - 1].slot == 0) --depth;
+    if (depth == 0) return false;
+    const Step &step = path.step[depth - 1];
+    path.leaf = node<Inner>(step.node).child[step.slot - 1].load(kRelaxed);
+    while (!is_leaf(path.leaf)) {
+      const Inner &n = node<Inner>(path.leaf);
+      path.leaf = n.child[count(n) - 1].load(kRelaxed);
+    }
+    path.rank = count(node<Leaf>(path.leaf));
+  }
+  out = entry(node<Leaf>(path.leaf), path.rank - 1);
+  return true;
+}
+
 // Makes sure that one insert finds the nodes it needs, and any erases after it: an erase gives back at least as many of
 // each kind as it takes, so what suffices for one does for all.
 void SegmentTree::reserve() {

@@ -33,8 +33,11 @@ public:
     return or_next ? find_or_next(addr, out) : find_holding(addr, out);
   }
 
-  // The rest is for the writer. insert() may throw bad_alloc, and then has changed nothing. The others never fail nor
-  // allocate, and do nothing when no range has this start.
+  // The rest is for the writer. The last range that begins before addr.
+  bool last_before(uint64_t addr, Segment &out) const noexcept;
+
+  // insert() may throw bad_alloc, and then has changed nothing. The others never fail nor allocate, and do nothing when no
+  // range has this start.
   void insert(const Segment &segment);
   void erase(uint64_t start) noexcept;
   void set_meta(uint64_t start, uint64_t meta) noexcept;

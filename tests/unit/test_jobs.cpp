@@ -320,6 +320,24 @@ TEST_CASE("a job that waits for its turn can be cancelled") {
   CHECK(hp_unregister(pool.at()) == HP_OK);
 }
 
+TEST_CASE("a job that waits for pages which another thread is pinning can be cancelled") {
+  const Fresh fresh;
+  const Pool pool(4);
+  hps_block("register");
+  std::thread other([&] { CHECK(hp_register(pool.at(), 2 * kChunk, 0) == HP_OK); });
+  REQUIRE(hps_wait_blocked("register", 1, 60000) == 0);
+  Job job(pool.chunk(1), {{0, 2 * kChunk}});
+  a_moment();
+  CHECK(job.poll().state == HP_JOB_RUNNING);
+  CHECK(job.cancel() == HP_OK);
+  CHECK(job.wait() == HP_E_CANCELLED);
+  CHECK(hp_unregister(pool.chunk(1)) == HP_E_NOT_FOUND);
+  hps_unblock("register");
+  other.join();
+  CHECK(hps_calls("register") == 1);
+  CHECK(hp_unregister(pool.at()) == HP_OK);
+}
+
 TEST_CASE("a job that rests between chunks can be cancelled") {
   const Fresh fresh;
   const Pool pool(4);

@@ -543,6 +543,27 @@ TEST_CASE("overlapping foreign records are each ended by themselves") {
   REQUIRE(hps_unpin_foreign(vendor(), memory.at()) == 0);
 }
 
+TEST_CASE("a foreign record of ranges says nothing of the gaps between them") {
+  const Fresh fresh;
+  const Memory memory(16 * page());
+  for (size_t at : {0, 8}) REQUIRE(hps_pin_foreign(vendor(), memory.page_at(at), 4 * page()) == 0);
+  const hp_range two[] = {{0, 4 * page()}, {8 * page(), 12 * page()}};
+  const hp_range one[] = {{1 * page(), 3 * page()}};
+  REQUIRE(hp_register_ranges(memory.at(), two, 2, 0) == HP_FOREIGN);
+  CHECK(hp_query(memory.at(), 4 * page(), nullptr) == HP_OK);
+  CHECK(hp_query(memory.page_at(8), 4 * page(), nullptr) == HP_OK);
+  for (size_t i = 4; i < 8; ++i) CHECK(hp_query(memory.page_at(i), 1, nullptr) == HP_PAGEABLE);
+  // Other ranges under the same base take the place of the first ones.
+  REQUIRE(hp_register_ranges(memory.at(), one, 1, 0) == HP_FOREIGN);
+  CHECK(hp_query(memory.page_at(1), 2 * page(), nullptr) == HP_OK);
+  for (size_t i : {0, 3, 8, 11}) CHECK(hp_query(memory.page_at(i), 1, nullptr) == HP_PAGEABLE);
+  CHECK(stats().foreign_bytes == 3 * page());
+  CHECK(hp_unregister(memory.at()) == HP_OK);
+  CHECK(hp_query(memory.page_at(1), 1, nullptr) == HP_PAGEABLE);
+  CHECK(stats().foreign_bytes == 0);
+  for (size_t at : {0, 8}) REQUIRE(hps_unpin_foreign(vendor(), memory.page_at(at)) == 0);
+}
+
 // ---- Everything at once
 
 TEST_CASE("unregister_all with nothing registered") {

@@ -85,7 +85,14 @@ public:
     if (next != segments.begin() && std::prev(next)->second.end > addr) return &std::prev(next)->second;
     return or_next && next != segments.end() ? &next->second : nullptr;
   }
+  const Segment *last_before(uint64_t addr) const {
+    auto next = segments.lower_bound(addr);
+    return next == segments.begin() ? nullptr : &std::prev(next)->second;
+  }
   bool agrees(const SegmentTree &tree, uint64_t addr) const {
+    Segment before;
+    const Segment *last = last_before(addr);
+    if (tree.last_before(addr, before) != (last != nullptr) || (last && !same(before, *last))) return false;
     for (bool or_next : {false, true}) {
       Segment got;
       const Segment *want = find(addr, or_next);
