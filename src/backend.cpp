@@ -5,7 +5,6 @@
 #include <condition_variable>
 #include <cstring>
 #include <exception>
-#include <iterator>
 #include <memory>
 #include <mutex>
 
@@ -19,18 +18,6 @@ namespace hp {
 namespace {
 
 constexpr uint64_t kDefaultSegment = uint64_t{64} << 30;
-
-constexpr const Backend *kBackends[] = {
-#if HOSTPIN_CUDA
-    &kCuda,
-#endif
-#if HOSTPIN_HIP
-    &kHip,
-#endif
-#if HOSTPIN_LEVEL_ZERO
-    &kLevelZero,
-#endif
-};
 
 struct Candidate {
   const Backend *backend;
@@ -55,8 +42,8 @@ Choice &choice() {
 
 void start_candidates(Choice &c, const Config &config) {
   if (!c.candidates.empty()) return;
-  c.candidates.reserve(std::size(kBackends));
-  for (const Backend *b : kBackends) c.candidates.push_back({b, {}});
+  c.candidates.reserve(built_in_backends.size());
+  for (const Backend *b : built_in_backends) c.candidates.push_back({b, {}});
   for (Candidate &candidate : c.candidates)
     if (config.backend == HP_BACKEND_NONE)
       candidate.reason.add("the configuration says backend none");

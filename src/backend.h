@@ -3,6 +3,7 @@
 #include <hostpin.h>
 
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "config.h"
@@ -69,6 +70,9 @@ struct Backend {
 };
 
 extern const Backend kCuda, kHip, kLevelZero, kNone;
+
+// In the order in which they are looked for; without kNone.
+extern const std::span<const Backend *const> built_in_backends;
 
 // A backend and what is known of it. Never changes once it is published, never freed.
 struct Selection {
