@@ -1,5 +1,11 @@
-/* Pins a buffer that exists already, uses it, and gives it back. */
+/* Pins a buffer that exists already, uses it, and gives it back.
+ *
+ *   pin_buffer
+ *
+ * Exit codes: 0 done, pinned or not; 1 error.
+ */
 #include <hostpin.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,22 +16,18 @@ int main(void) {
   if (!buffer) return 1;
   memset(buffer, 1, size);
 
-  int32_t status = hp_register(buffer, size, 0);
-  if (status < 0) { /* a mistake in the arguments or a lack of memory; never just "no GPU" */
-    fprintf(stderr, "hp_register: %s\n", hp_last_error());
-    free(buffer);
-    return 1;
-  }
+  const int32_t status = hp_register(buffer, size, 0);
   if (status == HP_OK)
     printf("pinned %zu bytes at %p: copies of it run by DMA\n", size, (void *)buffer);
-  else /* HP_PAGEABLE or HP_FOREIGN: everything below works all the same */
+  else /* everything below works all the same: also without a GPU, and over the budget */
     printf("not pinned by us: %s\n", hp_last_error());
 
   /* ... cudaMemcpyAsync, hipMemcpyAsync or zeCommandListAppendMemoryCopy from and to the buffer ... */
 
-  /* Before the memory goes: end the registration, when no copy is in flight any more. */
-  if (hp_unregister(buffer) == HP_E_STUCK) {
-    fprintf(stderr, "%s\n", hp_last_error());
+  /* Before the memory goes, and when no copy is in flight any more: end the registration. There is one if the status
+   * was not an error, and if the driver did not take back what it had refused to complete. */
+  if ((status >= 0 || status == HP_E_STUCK) && hp_unregister(buffer) != HP_OK) {
+    fprintf(stderr, "pin_buffer: %s\n", hp_last_error());
     return 1; /* the driver still holds the pages: do not free them */
   }
   free(buffer);
