@@ -50,8 +50,8 @@ static int read_shape(int argc, char **argv, struct cache *c) {
   }
   *c = (struct cache){.layers = n[0], .blocks = n[1], .block = n[2] << 10, .chunk = n[3] << 20};
   const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
-  if (__builtin_mul_overflow(c->blocks, c->block, &c->tensor) || __builtin_mul_overflow(c->tensor, 2 * c->layers, &bytes) ||
-      bytes > SIZE_MAX - page)
+  if (__builtin_mul_overflow(c->blocks, c->block, &c->tensor) ||
+      __builtin_mul_overflow(c->tensor, 2 * c->layers, &bytes) || bytes > SIZE_MAX - page)
     return -1;
   c->size = (bytes + page - 1) / page * page;
   return 0;
@@ -61,7 +61,8 @@ static int read_shape(int argc, char **argv, struct cache *c) {
 static int split_pool(const struct cache *c, const uint64_t *sizes, hp_range **ranges, size_t *n) {
   const size_t tensors = (size_t)(2 * c->layers);
   /* First their number only. A chunk that is too small for any cut is an error with words in hp_last_error(). */
-  if (hp_split_ranges(sizes, tensors, c->blocks, c->size, c->chunk, 0, NULL, 0, n) != HP_OK) return failed(hp_last_error());
+  if (hp_split_ranges(sizes, tensors, c->blocks, c->size, c->chunk, 0, NULL, 0, n) != HP_OK)
+    return failed(hp_last_error());
   *ranges = calloc(*n, sizeof(**ranges));
   if (!*ranges) return failed("out of memory");
   if (hp_split_ranges(sizes, tensors, c->blocks, c->size, c->chunk, 0, *ranges, *n, n) == HP_OK) return 0;
@@ -128,7 +129,7 @@ static int32_t pin(const struct cache *c, const hp_range *ranges, size_t n) {
     printf("not pinned by us: %s\n", hp_last_error());
   else if (hp_get_stats(&stats) == HP_OK)
     printf("pinned %" PRIu64 " MiB in %" PRIu64 " segments in %.2f s; the longest driver call took %.2f s\n",
-           stats.pinned_bytes >> 20, stats.segments, (double)p.elapsed_ns / 1e9, (double)stats.vendor_ns_max / 1e9);
+           p.pinned_bytes >> 20, stats.segments, (double)p.elapsed_ns / 1e9, (double)stats.vendor_ns_max / 1e9);
   return status;
 }
 
