@@ -73,7 +73,7 @@ uint64_t segment_limit(const Config &config, uint64_t own) {
   return limit / page_size() * page_size();
 }
 
-std::unique_ptr<Selection> choose(Choice &c, const Config &config, bool again) {
+std::unique_ptr<Selection> choose(Choice &c, const Config &config, bool again, Text &warning) {
   start_candidates(c, config);
   auto s = std::make_unique<Selection>();
   s->info.struct_size = sizeof(s->info);
@@ -82,7 +82,7 @@ std::unique_ptr<Selection> choose(Choice &c, const Config &config, bool again) {
     for (Candidate &candidate : c.candidates) {
       // Names and device nodes do not change while the process runs; what it has loaded does.
       if (s->backend != &kNone || !allowed(config, candidate) || (again && stage != Stage::loaded)) continue;
-      Look look{config, stage, config.backend == candidate.backend->id, c.asked, s->info, candidate.reason};
+      Look look{config, stage, config.backend == candidate.backend->id, c.asked, s->info, candidate.reason, warning};
       if (candidate.backend->load(look)) s->backend = candidate.backend;
     }
   s->info.backend = s->backend->id;
@@ -128,9 +128,10 @@ const Selection &selection(const Config &config) {
   const unsigned long long loaded = libraries_loaded();
   const size_t asked = c.asked.size();
   std::unique_ptr<Selection> chosen;
+  Text warning;
   std::exception_ptr failed;
   try {
-    chosen = choose(c, config, s != nullptr);
+    chosen = choose(c, config, s != nullptr, warning);
   } catch (...) {
     failed = std::current_exception();
     // No answer was had, so the next look asks and explains anew.
@@ -143,12 +144,15 @@ const Selection &selection(const Config &config) {
   if (failed) std::rethrow_exception(failed);
   c.loaded.store(loaded);
   // The same "none" again: the old one stays, so that looking often costs no memory.
-  if (s && chosen->backend == &kNone && std::memcmp(&s->info, &chosen->info, sizeof(s->info)) == 0) return *s;
-  chosen->before = s;
-  s = chosen.release();
-  c.selection.store(s, std::memory_order_release);
+  const bool same = s && chosen->backend == &kNone && std::memcmp(&s->info, &chosen->info, sizeof(s->info)) == 0;
+  if (!same) {
+    chosen->before = s;
+    s = chosen.release();
+    c.selection.store(s, std::memory_order_release);
+  }
   lock.unlock();  // a log callback may call in here again
-  if (s->backend != &kNone)
+  if (!warning.empty()) log_line(HP_LOG_WARN, "%s", warning.c_str());
+  if (!same && s->backend != &kNone)
     log_line(HP_LOG_INFO, "backend %s: %s, %d device(s)", s->info.name, s->info.runtime_file, s->info.device_count);
   return *s;
 }

@@ -54,6 +54,7 @@ struct Look {
   std::vector<void *> &asked;   // runtimes that have answered before; they are not asked again
   hp_backend_info &info;        // filled when a runtime is taken
   Text &reason;                 // why one was not
+  Text &warning;                // logged after the look, when a log callback may call in here again
 };
 
 struct Backend {

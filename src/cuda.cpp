@@ -13,12 +13,12 @@ constexpr const char *kSonames[] = {"libcudart.so.13", "libcudart.so.12", "libcu
 constexpr const char *kDeviceNodes[] = {"/dev/nvidiactl", "/proc/driver/nvidia/version", "/dev/dxg", "/dev/nvhost-ctrl",
                                         "/dev/nvgpu"};
 constexpr RuntimeName kName = {"libcudart", true, kSonames};
-constexpr int kOldestRuntime = 11000;  // before, the same codes meant other things
+constexpr unsigned kOldestRuntime = 11000;  // before, the same codes meant other things
 constexpr unsigned kProbes = 1024;
 
 GpuRuntime g_api = {"cudaHostRegister", "cudaHostUnregister", "cudaHostGetDevicePointer", "cudaGetDeviceCount",
-                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
-cuda::GetDevice *g_get_device;
+                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                    nullptr};
 cuda::DeviceGetAttribute *g_device_get_attribute;
 CudaDriver g_driver;
 bool g_has_driver = false;   // g_driver can be called
@@ -42,7 +42,8 @@ bool resolve_api(const Library &library, Text &why) {
       {"cudaGetErrorName", reinterpret_cast<void **>(&g_api.get_error_name), true},
       {"cudaRuntimeGetVersion", reinterpret_cast<void **>(&g_api.runtime_get_version), true},
       {"cudaDriverGetVersion", reinterpret_cast<void **>(&g_api.driver_get_version), true},
-      {"cudaGetDevice", reinterpret_cast<void **>(&g_get_device), true},
+      {"cudaGetDevice", reinterpret_cast<void **>(&g_api.get_device), true},
+      {"cudaSetDevice", reinterpret_cast<void **>(&g_api.set_device), true},
       {"cudaDeviceGetAttribute", reinterpret_cast<void **>(&g_device_get_attribute), true},
       {"cudaThreadExchangeStreamCaptureMode", reinterpret_cast<void **>(&g_api.exchange_capture_mode), false},
   };
@@ -51,19 +52,16 @@ bool resolve_api(const Library &library, Text &why) {
 
 // What all devices can do. `attribute(which, ordinal)` asks one of them; 0 where it does not know.
 template <class Attribute>
-void fill_in(Look &look, const Library &library, int runtime, int driver, Attribute attribute) {
+void ask_for_capabilities(hp_backend_info &info, Attribute attribute) {
   bool read_only = true;
   g_host_address = true;
+  g_devices = info.device_count;
   for (int i = 0; i < g_devices; ++i) {
     read_only = read_only && attribute(cuda::kAttributeHostRegisterReadOnlySupported, i);
     g_host_address = g_host_address && attribute(cuda::kAttributeCanUseHostPointerForRegisteredMem, i);
   }
-  look.info.runtime_file = keep_text(library.file.c_str());
-  look.info.runtime_version = static_cast<uint32_t>(runtime);
-  look.info.driver_version = static_cast<uint32_t>(driver);
-  look.info.device_count = g_devices;
-  look.info.capabilities = HP_CAP_DEVICE_POINTER | (g_host_address ? HP_CAP_HOST_ADDRESS : 0u) |
-                           (read_only ? HP_CAP_READ_ONLY : 0u);
+  info.capabilities = HP_CAP_DEVICE_POINTER | (g_host_address ? HP_CAP_HOST_ADDRESS : 0u) |
+                      (read_only ? HP_CAP_READ_ONLY : 0u);
 }
 
 void look_for_driver() {
@@ -78,35 +76,25 @@ void look_for_driver() {
 bool take_runtime(Look &look, const Library &library) {
   if (asked_before(look, library)) return false;
   Text why;
-  int runtime = 0;
-  int driver = 0;
   if (!resolve_api(library, why)) {
     add_reason(look, why.c_str());
     return false;
   }
   LastErrorGuard errors(g_api);
-  // First, because CUDA 11 does not even tell its version without a driver.
-  int count = 0;
-  const int code = errors.check(g_api.get_device_count(&count));
-  if (code != 0 || count < 1) {
-    why.add("%s: cudaGetDeviceCount returned %d %s, %d device(s)", library.file.c_str(), code,
-            g_api.get_error_name(code), count);
+  hp_backend_info info = look.info;
+  if (!ask_for_devices(look, library, g_api, errors, info)) return false;
+  if (info.runtime_version < kOldestRuntime) {
+    why.add("%s is version %u, older than CUDA 11", library.file.c_str(), info.runtime_version);
     add_reason(look, why.c_str());
     return false;
   }
-  if (errors.check(g_api.runtime_get_version(&runtime)) != 0 || runtime < kOldestRuntime) {
-    why.add("%s is version %d, older than CUDA 11", library.file.c_str(), runtime);
-    add_reason(look, why.c_str());
-    return false;
-  }
-  errors.check(g_api.driver_get_version(&driver));
-  g_devices = count;
   g_driver_only = false;
   look_for_driver();  // the runtime has loaded it by now
-  fill_in(look, library, runtime, driver, [&](int which, int ordinal) {
+  ask_for_capabilities(info, [&](int which, int ordinal) {
     int value = 0;
     return errors.check(g_device_get_attribute(&value, which, ordinal)) == 0 && value;
   });
+  look.info = info;
   return true;
 }
 
@@ -134,9 +122,12 @@ bool take_driver(Look &look, const Library &library) {
   }
   int version = 0;
   g_driver.driver_get_version(&version);
-  g_devices = count;
   g_has_driver = g_driver_only = true;
-  fill_in(look, library, 0, version, [](int which, int ordinal) {
+  look.info.runtime_file = keep_text(library.file.c_str());
+  look.info.runtime_version = 0;
+  look.info.driver_version = static_cast<uint32_t>(version);
+  look.info.device_count = count;
+  ask_for_capabilities(look.info, [](int which, int ordinal) {
     int device = 0;
     int value = 0;
     return g_driver.device_get(&device, ordinal) == 0 && g_driver.device_get_attribute(&value, which, device) == 0 && value;
@@ -163,7 +154,7 @@ bool load(Look &look) {
 Outcome enter_context(std::optional<CudaContext> &context, LastErrorGuard &errors, bool create) noexcept {
   int device = 0;
   if (!g_has_driver) return {};
-  errors.check(g_get_device(&device));
+  errors.check(g_api.get_device(&device));
   context.emplace(g_driver, g_devices, device, create);
   return context->outcome();
 }
@@ -266,15 +257,24 @@ const char *code_name(int64_t code) {
   return g_driver_only ? driver_code_name(static_cast<int>(code)) : g_api.get_error_name(static_cast<int>(code));
 }
 
-// The context that is current in this thread, for a thread of the library to work in. A thread without one works in
-// whatever CudaContext finds.
+// For a thread of the library to work in: the context that is current in this thread or, odd, the device that it has
+// chosen without making a context, which CUDA 11 allows. Else it works in whatever CudaContext finds.
 uint64_t current() {
   void *context = nullptr;
-  return g_has_driver && g_driver.ctx_get_current(&context) == 0 ? reinterpret_cast<uint64_t>(context) : 0;
+  if (g_has_driver && g_driver.ctx_get_current(&context) == 0 && context) return reinterpret_cast<uint64_t>(context);
+  if (g_driver_only) return 0;
+  LastErrorGuard errors(g_api);
+  int device = 0;
+  return errors.check(g_api.get_device(&device)) == 0 && device ? static_cast<uint64_t>(device) << 1 | 1 : 0;
 }
 
-void enter(uint64_t context) {
-  if (context) g_driver.ctx_push_current(pointer(context));
+void enter(uint64_t current) {
+  if (current & 1) {
+    LastErrorGuard errors(g_api);
+    errors.check(g_api.set_device(static_cast<int>(current >> 1)));
+  } else if (current) {
+    g_driver.ctx_push_current(pointer(current));
+  }
 }
 
 }  // namespace

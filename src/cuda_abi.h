@@ -13,6 +13,7 @@ using GetLastError = int();
 using PeekAtLastError = int();
 using GetDeviceCount = int(int *count);
 using GetDevice = int(int *device);
+using SetDevice = int(int device);
 using DeviceGetAttribute = int(int *value, int attribute, int device);
 using PointerGetAttributes = int(void *attributes, const void *ptr);
 using GetErrorName = const char *(int error);

@@ -51,6 +51,30 @@ bool asked_before(Look &look, const Library &library) {
 
 void add_reason(Look &look, const char *reason) { look.reason.add("%s%s", look.reason.empty() ? "" : "; ", reason); }
 
+bool ask_for_devices(Look &look, const Library &library, const GpuRuntime &api, LastErrorGuard &errors,
+                     hp_backend_info &out) {
+  // First, because CUDA 11 does not even tell its version without a driver.
+  int count = 0;
+  const int code = errors.check(api.get_device_count(&count));
+  if (code != 0 || count < 1) {
+    Text why;
+    why.add("%s: %s returned %d %s, %d device(s)", library.file.c_str(), api.count_name, code, api.get_error_name(code),
+            count);
+    add_reason(look, why.c_str());
+    return false;
+  }
+  int runtime = 0;
+  int driver = 0;
+  errors.check(api.runtime_get_version(&runtime));
+  errors.check(api.driver_get_version(&driver));
+  out.runtime_file = keep_text(library.file.c_str());
+  out.runtime_version = static_cast<uint32_t>(runtime);
+  out.driver_version = static_cast<uint32_t>(driver);
+  out.device_count = count;
+  out.capabilities = HP_CAP_DEVICE_POINTER;
+  return true;
+}
+
 bool open_and_take(Look &look, const char *file, Take take) {
   Text why;
   const Library library = open_library(file, why);

@@ -23,6 +23,8 @@ struct GpuRuntime {
   cuda::GetLastError *get_last_error;
   cuda::PeekAtLastError *peek_at_last_error;
   cuda::GetDeviceCount *get_device_count;
+  cuda::GetDevice *get_device;
+  cuda::SetDevice *set_device;
   cuda::PointerGetAttributes *pointer_get_attributes;
   cuda::GetErrorName *get_error_name;
   cuda::RuntimeGetVersion *runtime_get_version;
@@ -83,6 +85,10 @@ bool open_and_take(Look &look, const char *file, Take take);
 bool take_loaded(Look &look, const RuntimeName &name, Take take);
 bool open_newest(Look &look, const RuntimeName &name, Take take);
 void add_reason(Look &look, const char *reason);
+
+// Devices and versions; false, with the reason in the look, where there is no device.
+bool ask_for_devices(Look &look, const Library &library, const GpuRuntime &api, LastErrorGuard &errors,
+                     hp_backend_info &out);
 
 // Are the pages of a range, as many as is bearable to ask for, registered? `registered(address)` asks for one.
 template <class Registered>

@@ -16,7 +16,8 @@ constexpr RuntimeName kName = {"libamdhip64", false, kSonames};
 constexpr unsigned kProbes = 16;
 
 GpuRuntime g_api = {"hipHostRegister", "hipHostUnregister", "hipHostGetDevicePointer", "hipGetDeviceCount",
-                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr};
+                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
+                    nullptr};
 int g_major = 0;
 
 bool resolve_api(const Library &library, Text &why) {
@@ -27,6 +28,8 @@ bool resolve_api(const Library &library, Text &why) {
       {"hipGetLastError", reinterpret_cast<void **>(&g_api.get_last_error), true},
       {"hipPeekAtLastError", reinterpret_cast<void **>(&g_api.peek_at_last_error), true},
       {g_api.count_name, reinterpret_cast<void **>(&g_api.get_device_count), true},
+      {"hipGetDevice", reinterpret_cast<void **>(&g_api.get_device), true},
+      {"hipSetDevice", reinterpret_cast<void **>(&g_api.set_device), true},
       {"hipPointerGetAttributes", reinterpret_cast<void **>(&g_api.pointer_get_attributes), true},
       {"hipGetErrorName", reinterpret_cast<void **>(&g_api.get_error_name), true},
       {"hipRuntimeGetVersion", reinterpret_cast<void **>(&g_api.runtime_get_version), true},
@@ -44,24 +47,8 @@ bool take(Look &look, const Library &library) {
     return false;
   }
   LastErrorGuard errors(g_api);
-  int count = 0;
-  const int code = errors.check(g_api.get_device_count(&count));
-  if (code != 0 || count < 1) {
-    why.add("%s: hipGetDeviceCount returned %d %s, %d device(s)", library.file.c_str(), code,
-            g_api.get_error_name(code), count);
-    add_reason(look, why.c_str());
-    return false;
-  }
-  int runtime = 0;
-  int driver = 0;
-  errors.check(g_api.runtime_get_version(&runtime));
-  errors.check(g_api.driver_get_version(&driver));
-  g_major = runtime / hip::kVersionsPerMajor;
-  look.info.runtime_file = keep_text(library.file.c_str());
-  look.info.runtime_version = static_cast<uint32_t>(runtime);
-  look.info.driver_version = static_cast<uint32_t>(driver);
-  look.info.device_count = count;
-  look.info.capabilities = HP_CAP_DEVICE_POINTER;
+  if (!ask_for_devices(look, library, g_api, errors, look.info)) return false;
+  g_major = static_cast<int>(look.info.runtime_version) / hip::kVersionsPerMajor;
   return true;
 }
 
@@ -118,10 +105,22 @@ Outcome device_pointer(uint64_t start, uint64_t &device) {
   return {classify(code), code, g_api.device_pointer_name};
 }
 
+uint64_t current() {
+  LastErrorGuard errors(g_api);
+  int device = 0;
+  return errors.check(g_api.get_device(&device)) == 0 ? static_cast<uint64_t>(device) : 0;
+}
+
+// Device 0 is every thread's first.
+void enter(uint64_t device) {
+  LastErrorGuard errors(g_api);
+  if (device) errors.check(g_api.set_device(static_cast<int>(device)));
+}
+
 const char *code_name(int64_t code) { return g_api.get_error_name(static_cast<int>(code)); }
 
 }  // namespace
 
-constinit const Backend kHip = {HP_BACKEND_HIP, "hip", load, pin, unpin, device_pointer, code_name};
+constinit const Backend kHip = {HP_BACKEND_HIP, "hip", load, pin, unpin, device_pointer, code_name, current, enter};
 
 }  // namespace hp

@@ -260,8 +260,8 @@ bool open_driver(const Look &look, const Api &api, ze::DriverHandle handle, Driv
   if (look.config.ze_memmap) {
     Text no_memmap;
     if (open_memmap(api, handle, driver, no_memmap)) return true;
-    log_line(HP_LOG_WARN, "the memmap extension is asked for, but a Level Zero driver cannot: %s; imports are used",
-             no_memmap.c_str());
+    look.warning.add("%sthe memmap extension is asked for, but a Level Zero driver cannot: %s; imports are used",
+                     look.warning.empty() ? "" : "; ", no_memmap.c_str());
   }
   return own_handle(api, handle, driver.own, why) && find_imports(api, handle, driver, why);
 }
@@ -312,8 +312,7 @@ bool take(Look &look, const Library &library, Text &why) {
   info.capabilities = all_memmap ? HP_CAP_HOST_ADDRESS | HP_CAP_DEVICE_POINTER : 0;
   info.max_segment = max_segment == UINT64_MAX ? 0 : max_segment;  // imports have no limit
   info.runtime_version = loader_version(found.api);
-  info.runtime_file = strdup(library.file.c_str());  // kept for ever, as the library is
-  if (!info.runtime_file) throw std::bad_alloc();
+  info.runtime_file = keep_text(library.file.c_str());
   look.info = info;
   g = found;
   return true;
@@ -381,14 +380,19 @@ bool take_debt(uint64_t start, uint64_t end, Debt &out) noexcept {
   return false;
 }
 
-void note_debt(const Debt &debt) noexcept {
+bool keep_debt(const Debt &debt) noexcept {
   const std::lock_guard lock(g_debts_mutex);
   for (Debt &d : g_debts) {
     if (d.drivers) continue;
     d = debt;
     ++g_debt_count;
-    return;
+    return true;
   }
+  return false;
+}
+
+void note_debt(const Debt &debt) noexcept {
+  if (keep_debt(debt)) return;
   log_line(HP_LOG_ERROR, "more ranges than can be noted are held by Level Zero drivers that do not release them");
 }
 

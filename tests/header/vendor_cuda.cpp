@@ -18,6 +18,7 @@ static_assert(vendor::same_function<GetLastError>(cudaGetLastError));
 static_assert(vendor::same_function<PeekAtLastError>(cudaPeekAtLastError));
 static_assert(vendor::same_function<GetDeviceCount>(cudaGetDeviceCount));
 static_assert(vendor::same_function<GetDevice>(cudaGetDevice));
+static_assert(vendor::same_function<SetDevice>(cudaSetDevice));
 static_assert(vendor::same_function<DeviceGetAttribute>(cudaDeviceGetAttribute));
 static_assert(vendor::same_function<GetErrorName>(cudaGetErrorName));
 static_assert(vendor::same_function<RuntimeGetVersion>(cudaRuntimeGetVersion));

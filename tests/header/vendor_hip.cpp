@@ -16,6 +16,7 @@ static_assert(vendor::same_function<cuda::GetLastError>(hipGetLastError));
 static_assert(vendor::same_function<cuda::PeekAtLastError>(hipPeekAtLastError));
 static_assert(vendor::same_function<cuda::GetDeviceCount>(hipGetDeviceCount));
 static_assert(vendor::same_function<cuda::GetDevice>(hipGetDevice));
+static_assert(vendor::same_function<cuda::SetDevice>(hipSetDevice));
 static_assert(vendor::same_function<cuda::DeviceGetAttribute>(hipDeviceGetAttribute));
 static_assert(vendor::same_function<cuda::GetErrorName>(hipGetErrorName));
 static_assert(vendor::same_function<cuda::RuntimeGetVersion>(hipRuntimeGetVersion));

@@ -85,6 +85,7 @@ inline int get_device_count(int *count) {
   return note(runtime.count_code);
 }
 inline int get_device(int *device) { return *device = 0; }
+inline int set_device(int) { return 0; }
 inline int device_get_attribute(int *value, int, int) {
   *value = 1;
   return 0;
@@ -119,6 +120,7 @@ inline constexpr struct {
     {"cudaRuntimeGetVersion", [] { return reinterpret_cast<void *>(runtime_get_version); }},
     {"cudaDriverGetVersion", [] { return reinterpret_cast<void *>(driver_get_version); }},
     {"cudaGetDevice", [] { return reinterpret_cast<void *>(get_device); }},
+    {"cudaSetDevice", [] { return reinterpret_cast<void *>(set_device); }},
     {"cudaDeviceGetAttribute", [] { return reinterpret_cast<void *>(device_get_attribute); }},
     {"cudaThreadExchangeStreamCaptureMode", [] { return reinterpret_cast<void *>(exchange_capture_mode); }},
 };

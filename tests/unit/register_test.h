@@ -12,6 +12,7 @@
 #include <mutex>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -92,6 +93,15 @@ int vendor_call(const char *file, const char *name, A... arguments) {
   auto *function = reinterpret_cast<int (*)(A...)>(dlsym(library, name));
   REQUIRE(function);
   return function(arguments...);
+}
+
+// Runs `body` on a thread that has never made a vendor call, and hands on what Catch cannot see there.
+template <class Body>
+auto on_fresh_thread(Body body) {
+  decltype(body()) result{};
+  std::thread thread([&] { result = body(); });
+  thread.join();
+  return result;
 }
 
 // ---- Steering the simulated driver

@@ -8,15 +8,6 @@ using namespace test;
 
 namespace {
 
-// Runs `body` on a thread that has never made a vendor call, and hands on what Catch cannot see there.
-template <class Body>
-auto on_fresh_thread(Body body) {
-  decltype(body()) result{};
-  std::thread thread([&] { result = body(); });
-  thread.join();
-  return result;
-}
-
 const char *libcuda() { return is_driver_only() ? runtime_file() : "libcuda.so.1"; }
 
 // What a thread sees as its own before and after.
@@ -213,6 +204,25 @@ TEST_CASE("the thread's device is preferred among those with a context", "[conte
   }) == HP_OK);
   REQUIRE(pinned_by_driver().size() == 1);
   CHECK(pinned_by_driver()[0].device == 2);
+  CHECK(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("a job pins on the device that its caller has chosen, with a context or without") {
+  if (is_driver_only()) return;  // a device is current in the runtime only
+  const Fresh fresh("devices=4");
+  const Memory memory(4 * page());
+  const hp_range range = {0, page()};
+  const int device = GENERATE(0, 2);
+  CHECK(on_fresh_thread([&] {
+    hp_job *job = nullptr;
+    vendor_call(runtime_file(), "cudaSetDevice", device);
+    if (hp_register_start(memory.at(), &range, 1, HP_REGISTER_REQUIRED, nullptr, &job) != HP_OK) return HP_E_INVALID;
+    const int32_t status = hp_job_wait(job, kNoLimit);
+    hp_job_free(job);
+    return status;
+  }) == HP_OK);
+  REQUIRE(pinned_by_driver().size() == 1);
+  CHECK(pinned_by_driver()[0].device == device);
   CHECK(hp_unregister(memory.at()) == HP_OK);
 }
 

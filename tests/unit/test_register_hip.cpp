@@ -105,3 +105,26 @@ TEST_CASE("the device pointer comes with the registration") {
   CHECK(hps_calls("hipHostGetDevicePointer") == 1);
   REQUIRE(hp_unregister(memory.at(5)) == HP_OK);
 }
+
+TEST_CASE("a job pins on the device that is current in its caller") {
+  const Fresh fresh("devices=4");
+  const Memory memory(4 * page());
+  const hp_range range = {0, page()};
+  const int device = GENERATE(0, 2);
+  static int used;
+  used = -1;
+  hps_on_call([](const char *function, const void *, size_t, void *) {
+    if (std::string(function) == "hipHostRegister") vendor_call(runtime_file(), "hipGetDevice", &used);
+  }, nullptr);
+  CHECK(on_fresh_thread([&] {
+    hp_job *job = nullptr;
+    vendor_call(runtime_file(), "hipSetDevice", device);
+    if (hp_register_start(memory.at(), &range, 1, HP_REGISTER_REQUIRED, nullptr, &job) != HP_OK) return HP_E_INVALID;
+    const int32_t status = hp_job_wait(job, kNoLimit);
+    hp_job_free(job);
+    return status;
+  }) == HP_OK);
+  hps_on_call(nullptr, nullptr);
+  CHECK(used == device);
+  CHECK(hp_unregister(memory.at()) == HP_OK);
+}

@@ -76,7 +76,7 @@ struct FakeLoader {
 struct Asked {
   explicit Asked(Stage stage_, bool forced_ = true) : stage(stage_), forced(forced_) {}
   bool look(std::vector<void *> &seen) {
-    Look l{config, stage, forced, seen, info, reason};
+    Look l{config, stage, forced, seen, info, reason, warning};
     return kCuda.load(l);
   }
   bool look() {
@@ -89,6 +89,7 @@ struct Asked {
   bool forced;
   hp_backend_info info{};
   Text reason;
+  Text warning;
 };
 
 }  // namespace
