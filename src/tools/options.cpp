@@ -5,6 +5,7 @@
 #include <cstdio>
 
 #include "../config.h"
+#include "plot.h"
 
 namespace info {
 
@@ -26,8 +27,14 @@ bool read_size(const char *option, const char *text, uint64_t &bytes) {
 
 bool read_plot(const std::string &file, std::string &out) {
   out = file;
-  if (file.size() > 4 && file.ends_with(".svg")) return true;
-  std::fprintf(stderr, "hostpin-info: --plot draws SVG, so its file must end in .svg, not '%s'\n", file.c_str());
+  const bool png = file.ends_with(".png");
+  if (file.size() <= 4 || !(png || file.ends_with(".svg"))) {
+    std::fprintf(stderr, "hostpin-info: --plot draws SVG or PNG, so its file must end in .svg or .png, not '%s'\n", file.c_str());
+    return false;
+  }
+  if (!png || has_converter()) return true;
+  std::fprintf(stderr, "hostpin-info: for a PNG picture %s is needed (Debian: librsvg2-bin, Fedora: librsvg2-tools); "
+               "or name a file that ends in .svg\n", kConverter);
   return false;
 }
 
@@ -77,14 +84,14 @@ Options parse_options(int argc, char **argv) {
 }
 
 std::string help_text() {
-  return "Usage: hostpin-info [--json] [--pin SIZE | --bench SIZE [--plot FILE.svg]]\n"
+  return "Usage: hostpin-info [--json] [--pin SIZE | --bench SIZE [--plot FILE]]\n"
          "Show how libhostpin pins host memory on this machine: the backend and the\n"
          "reason for it, devices, and the limits of the system.\n"
          "\n"
          "  --pin SIZE   pin SIZE bytes of fresh memory and show time and rate;\n"
          "               SIZE may have a unit: K, M, G or T\n"
          "  --bench SIZE pin SIZE bytes in different ways, and show how fast each is\n"
-         "  --plot FILE  with --bench: draw that, too, as an SVG picture\n"
+         "  --plot FILE  with --bench: draw that, too; FILE ends in .svg or .png\n"
          "  --json       print JSON for programs instead of a table\n"
          "  --help       print this and exit\n"
          "  --version    print the version and exit\n"

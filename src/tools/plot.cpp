@@ -1,9 +1,17 @@
 #include "plot.h"
 
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
+#include <sstream>
 #include <system_error>
 
 #include "words.h"
@@ -27,25 +35,74 @@ constexpr char kBar[] =
     "<rect x=\"%d\" y=\"%d\" width=\"%.1f\" height=\"20\" fill=\"#388bfd\"/>"
     "<text x=\"%.1f\" y=\"%d\">%.2f GiB/s</text>\n";
 
-}  // namespace
+using File = std::unique_ptr<FILE, int (*)(FILE *)>;
 
-void draw(const Rates &rates, const std::string &file) {
-  const auto failed = [&] { return std::system_error(errno, std::generic_category(), file + " cannot be written"); };
-  const std::unique_ptr<FILE, int (*)(FILE *)> out(std::fopen(file.c_str(), "we"), std::fclose);
-  if (!out) throw failed();
+void write_svg(const Rates &rates, FILE *out) {
   double most = 0;
   for (const Rate &r : rates.ways) most = std::max(most, rates.gib_per_second(r));
-  std::fprintf(out.get(), kHead, kNames + kBars + 130, kTop + kRow * static_cast<int>(rates.ways.size()),
+  std::fprintf(out, kHead, kNames + kBars + 130, kTop + kRow * static_cast<int>(rates.ways.size()),
                size_words(rates.bytes).c_str());
   int y = kTop;
   for (const Rate &r : rates.ways) {
     const double width = rates.gib_per_second(r) / most * kBars;
-    std::fprintf(out.get(), kBar, kNames - 10, y + 15, r.name, kNames, y, width, kNames + width + 8, y + 15,
+    std::fprintf(out, kBar, kNames - 10, y + 15, r.name, kNames, y, width, kNames + width + 8, y + 15,
                  rates.gib_per_second(r));
     y += kRow;
   }
-  std::fputs("</svg>\n", out.get());
-  if (std::fflush(out.get()) != 0 || std::ferror(out.get())) throw failed();
+  std::fputs("</svg>\n", out);
+}
+
+bool done(const File &out) { return std::fflush(out.get()) == 0 && !std::ferror(out.get()); }
+
+// The converter, reading from `input`.
+pid_t start_converter(const std::string &file, int input) {
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, input, STDIN_FILENO);
+  std::string output = "--output=" + file;
+  char name[] = "rsvg-convert";
+  char background[] = "--background-color=white";
+  char *arguments[] = {name, background, output.data(), nullptr};
+  pid_t child = -1;
+  const int code = posix_spawnp(&child, kConverter, &actions, nullptr, arguments, environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (code) throw std::system_error(code, std::generic_category(), kConverter);
+  return child;
+}
+
+void write_png(const Rates &rates, const std::string &file) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
+  const File input(fdopen(ends[0], "r"), std::fclose);
+  File out(fdopen(ends[1], "w"), std::fclose);
+  if (!input || !out) throw std::bad_alloc();
+  const pid_t child = start_converter(file, ends[0]);
+  std::signal(SIGPIPE, SIG_IGN);  // if the converter ends early, its exit status says so
+  write_svg(rates, out.get());
+  out.reset();
+  int status = 0;
+  while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (status != 0) throw std::system_error(EIO, std::generic_category(), file + " cannot be written by rsvg-convert");
+}
+
+}  // namespace
+
+bool has_converter() {
+  const char *path = std::getenv("PATH");
+  std::istringstream folders(path ? path : "/bin:/usr/bin");
+  for (std::string folder; std::getline(folders, folder, ':');)
+    if (access((folder + '/' + kConverter).c_str(), X_OK) == 0) return true;
+  return false;
+}
+
+void draw(const Rates &rates, const std::string &file) {
+  if (file.ends_with(".png")) return write_png(rates, file);
+  const auto failed = [&] { return std::system_error(errno, std::generic_category(), file + " cannot be written"); };
+  const File out(std::fopen(file.c_str(), "we"), std::fclose);
+  if (!out) throw failed();
+  write_svg(rates, out.get());
+  if (!done(out)) throw failed();
 }
 
 }  // namespace info

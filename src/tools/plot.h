@@ -6,7 +6,11 @@
 
 namespace info {
 
-// As SVG. Throws std::system_error if the file cannot be written.
+// The program that makes PNG of SVG, and whether it is there to be run.
+inline constexpr char kConverter[] = "rsvg-convert";
+bool has_converter();
+
+// As PNG if the file's name ends in .png, else as SVG. Throws std::system_error if that cannot be written.
 void draw(const Rates &rates, const std::string &file);
 
 }  // namespace info

@@ -121,8 +121,9 @@ def test_unknown_arguments_are_wrong_usage(arguments):
 
 @pytest.mark.parametrize("arguments, words", [
     (["--plot", "rates.svg"], "--plot needs --bench"),
-    (["--bench", "1M", "--plot", "rates.png"], "must end in .svg, not 'rates.png'"),
-    (["--bench", "1M", "--plot", ".svg"], "must end in .svg, not '.svg'"),
+    (["--bench", "1M", "--plot", "rates.jpg"], "must end in .svg or .png, not 'rates.jpg'"),
+    (["--bench", "1M", "--plot", ".svg"], "must end in .svg or .png, not '.svg'"),
+    (["--bench", "1M", "--plot", ".png"], "must end in .svg or .png, not '.png'"),
     (["--bench", "1M", "--pin", "1M"], "--bench and --pin do not go together"),
 ])
 def test_options_that_do_not_go_together(arguments, words, tmp_path):
@@ -383,6 +384,22 @@ def test_rates_in_the_table_and_in_a_picture(tmp_path):
     assert drawn == ["Rates of pinning 2 MiB", *sum(zip(WAYS, shown), ())]
 
 
+def test_png_picture(tmp_path):
+    picture = tmp_path / "rates.png"
+    done = info("--bench", "64K", "--plot", str(picture), env=cudart("delay=register:2"))
+    assert (done.returncode, done.stderr) == (0, b"")
+    data = picture.read_bytes()
+    assert data.startswith(b"\x89PNG\r\n\x1a\n")
+    width, height = int.from_bytes(data[16:20], "big"), int.from_bytes(data[20:24], "big")
+    assert width > 300 and height > 30 * len(WAYS)
+
+
+def test_png_picture_without_the_converter(tmp_path):
+    done = info("--bench", "64K", "--plot", "rates.png", env=cudart(PATH=str(tmp_path)), cwd=tmp_path)
+    assert (done.returncode, done.stdout, os.listdir(tmp_path)) == (2, b"", [])
+    assert b"rsvg-convert is needed (Debian: librsvg2-bin" in done.stderr
+
+
 def test_progress_of_the_benchmark_on_a_terminal():
     main, terminal = os.openpty()
     clean = {k: v for k, v in os.environ.items() if not k.startswith("HOSTPIN_")}
@@ -407,10 +424,12 @@ def test_benchmark_that_fails(env, code, status, tmp_path):
     assert row(table("--bench", "2M", env=env, code=code), "reason")
 
 
-def test_picture_that_cannot_be_written(tmp_path):
-    done = info("--bench", "64K", "--plot", str(tmp_path / "none/rates.svg"), env=cudart())
+@pytest.mark.parametrize("name, words", [("rates.svg", "cannot be written: No such file or directory"),
+                                         ("rates.png", "cannot be written by rsvg-convert")])
+def test_picture_that_cannot_be_written(tmp_path, name, words):
+    done = info("--bench", "64K", "--plot", str(tmp_path / "none" / name), env=cudart())
     assert done.returncode == 3
-    assert b"rates.svg cannot be written: No such file or directory" in done.stderr
+    assert f"{name} {words}" in done.stderr.decode()
 
 
 def test_the_table_comes_before_the_trial():
