@@ -41,6 +41,7 @@ HOSTPIN_LIBRARY names. `lib` is the library itself with the types of all its fun
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import enum
 import os
@@ -49,7 +50,7 @@ import threading
 import time
 import weakref
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union
+from typing import Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type, Union
 
 __version__ = "1.0.0"
 __all__ = [
@@ -430,6 +431,16 @@ class _Memory:
             array[index].end = _unsigned(end, "end of range %d" % index)
         return array
 
+    @contextlib.contextmanager
+    def let_go_after_errors(self) -> Iterator[None]:
+        # Not left to reference counts: a traceback keeps them.
+        try:
+            yield
+        except BaseException:
+            if not self.registered:
+                self.let_go()
+            raise
+
     def end(self) -> None:
         """Ends the registration if there is one, once, and lets the memory go. Raises if the driver keeps the pages."""
         try:
@@ -479,18 +490,18 @@ class Pinned:
 
     def __init__(self, buffer: Any, flags: int = 0, *, ranges: Optional[Iterable[Tuple[int, int]]] = None) -> None:
         memory = self._memory = _Memory(buffer)
-        flags = memory.flags(flags)
-        if ranges is None:
-            code = lib.hp_register(memory.address, memory.nbytes, flags)
-        else:
-            array = memory.ranges(ranges)
-            code = lib.hp_register_ranges(memory.address, array, len(array), flags)
-        # After PAGEABLE and FOREIGN nothing is to be ended. Doing it all the same could end another one's registration
-        # that was made with the same address since.
-        memory.registered = code in (Status.OK, Status.E_STUCK)
-        if memory.registered:
-            _in_place.add(memory)
-        self._status = _check(code)
+        with memory.let_go_after_errors():
+            if ranges is None:
+                code = lib.hp_register(memory.address, memory.nbytes, memory.flags(flags))
+            else:
+                array = memory.ranges(ranges)
+                code = lib.hp_register_ranges(memory.address, array, len(array), memory.flags(flags))
+            # After PAGEABLE and FOREIGN nothing is to be ended. Doing it all the same could end another one's
+            # registration that was made with the same address since.
+            memory.registered = code in (Status.OK, Status.E_STUCK)
+            if memory.registered:
+                _in_place.add(memory)
+            self._status = _check(code)
         self._reason = "" if code == Status.OK else _last_text()
         weakref.finalize(self, _collect, memory).atexit = False
 
@@ -570,18 +581,16 @@ class Job(Pinned):
 
     def __init__(self, buffer: Any, flags: int = 0, *, ranges: Optional[Iterable[Tuple[int, int]]] = None,
                  keep: bool = False, chunk_bytes: int = 0, pause: float = 0.0, prefault_threads: int = 0) -> None:
-        memory = self._memory = _Memory(buffer)
         options = _JobOptions(keep=int(keep), chunk_bytes=_unsigned(chunk_bytes, "chunk_bytes"),
                               pause_ns=_nanoseconds(pause),
                               prefault_threads=_unsigned(prefault_threads, "prefault_threads", 32))
-        array = memory.ranges(ranges)
+        memory = self._memory = _Memory(buffer)
         self._handle = c_void_p()
+        with memory.let_go_after_errors():
+            array = memory.ranges(ranges)
+            _check(lib.hp_register_start(memory.address, array, len(array), memory.flags(flags), ctypes.byref(options),
+                                         ctypes.byref(self._handle)))
         _in_place.add(memory)
-        code = lib.hp_register_start(memory.address, array, len(array), memory.flags(flags), ctypes.byref(options),
-                                     ctypes.byref(self._handle))
-        if code != Status.OK:
-            memory.let_go()
-            raise _error(code)
         # The handle is freed when nobody can be inside a method of this object any more.
         weakref.finalize(self, _collect_job, self._handle, memory).atexit = False
 

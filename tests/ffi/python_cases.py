@@ -1,0 +1,757 @@
+"""What hostpin.py does within one process. Run by test_python.py, once for each variant."""
+import array
+import ctypes
+import errno
+import gc
+import io
+import json
+import mmap
+import os
+import pathlib
+import pickle
+import sys
+import threading
+import time
+import types
+import weakref
+from multiprocessing import shared_memory
+
+import hypothesis
+import hypothesis.strategies as some
+import numpy
+import pytest
+import simulation as sim
+from simulation import PINS, VARIANT
+
+import hostpin
+from hostpin import Register, Status
+
+PAGE = mmap.PAGESIZE
+PINNED = Status.OK if PINS else Status.PAGEABLE
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left():
+    yield
+    sim.control.hps_unblock(b"register")
+    gc.collect()
+    live, held = sim.control.hps_live_registrations(), set(hostpin._in_place)
+    sim.control.hps_reset()
+    assert (live, hostpin.stats().registrations, held) == (0, 0, set())
+
+
+@pytest.fixture
+def pool():
+    return mmap.mmap(-1, 16 * PAGE)
+
+
+def address_of(writable):
+    return ctypes.addressof(ctypes.c_char.from_buffer(writable))
+
+
+# ---- What can be pinned ----------------------------------------------------------------------------------------------
+
+
+class Tensor:
+    """As much of a torch tensor as is used."""
+
+    def __init__(self, memory, device="cpu", contiguous=True):
+        self.memory, self.device = memory, types.SimpleNamespace(type=device)
+        self.nbytes = len(memory)
+        self.contiguous = contiguous
+
+    def data_ptr(self):
+        return address_of(self.memory)
+
+    def is_contiguous(self):
+        return self.contiguous
+
+    def untyped_storage(self):
+        return self.memory
+
+
+def kinds():
+    """(name, object, the address of its memory, its length)"""
+    data = bytearray(3 * PAGE)
+    yield "bytearray", data, address_of(data), 3 * PAGE
+    memory = mmap.mmap(-1, 2 * PAGE)
+    yield "mmap", memory, address_of(memory), 2 * PAGE
+    numbers = array.array("d", range(1000))
+    yield "array", numbers, numbers.buffer_info()[0], 8000
+    part = memoryview(bytearray(2 * PAGE))[100:5000]
+    yield "memoryview of a part", part, address_of(part), 4900
+    fields = (ctypes.c_uint64 * 100)()
+    yield "ctypes", fields, ctypes.addressof(fields), 800
+    for name, values in [("numpy", numpy.arange(3000.0)), ("numpy of two dimensions", numpy.zeros((30, 40), "i4")),
+                         ("numpy by columns", numpy.zeros((30, 40), "i2", order="F")),
+                         ("numpy part", numpy.zeros((64, 64))[8:16]),
+                         ("numpy dates", numpy.zeros(500, "datetime64[s]")),
+                         ("numpy records", numpy.zeros(10, [("a", "f8"), ("b", "i4")]))]:
+        yield name, values, values.ctypes.data, values.nbytes
+    backing = bytearray(5000)
+    yield "tensor", Tensor(backing), address_of(backing), 5000
+
+
+@pytest.mark.parametrize("buffer, address, nbytes", [pytest.param(*kind[1:], id=kind[0]) for kind in kinds()])
+def test_pins_exactly_the_memory_of(buffer, address, nbytes):
+    with hostpin.pin(buffer) as pinned:
+        assert (pinned.address, pinned.nbytes) == (address, nbytes)
+        assert pinned.status is PINNED and not pinned.closed
+        assert hostpin.is_pinned(buffer) == sim.all_pinned(address, nbytes) == PINS
+        assert bool(pinned.reason) == (not PINS)
+    assert pinned.closed and not hostpin.is_pinned(buffer)
+    assert sim.none_pinned(address, nbytes)
+
+
+def test_pins_shared_memory():
+    shared = shared_memory.SharedMemory(create=True, size=4 * PAGE)
+    try:
+        pinned = hostpin.pin(shared)
+        assert pinned.nbytes == 4 * PAGE and hostpin.is_pinned(shared) == PINS
+        with pytest.raises(BufferError):
+            shared.close()
+        pinned.close()
+        shared.close()
+    finally:
+        shared.unlink()
+
+
+def read_only_buffers():
+    file = os.memfd_create("read-only")
+    os.ftruncate(file, PAGE)
+    values = numpy.zeros(100)
+    values.flags.writeable = False
+    dates = numpy.zeros(100, "datetime64[D]")
+    dates.flags.writeable = False
+    yield "bytes", b"some text"
+    yield "mmap", mmap.mmap(file, PAGE, access=mmap.ACCESS_READ)
+    yield "memoryview", memoryview(bytearray(100)).toreadonly()
+    yield "numpy", values
+    yield "numpy dates", dates
+    os.close(file)
+
+
+@pytest.mark.parametrize("buffer", [pytest.param(buffer, id=name) for name, buffer in read_only_buffers()])
+def test_a_read_only_buffer_is_pinned_for_reading(buffer):
+    sim.script("attribute=113:1")  # the CUDA device knows the flag
+    with hostpin.pin(buffer) as pinned:
+        mapped_read_only = isinstance(buffer, mmap.mmap)  # which HIP does not pin
+        assert pinned.status is (Status.PAGEABLE if mapped_read_only and VARIANT == "amdhip6" else PINNED)
+        if VARIANT == "cudart12":
+            assert hostpin.query(buffer).flags & Register.READONLY
+
+
+def test_a_writable_buffer_is_not_pinned_for_reading_only(pool):
+    with hostpin.pin(pool):
+        assert not hostpin.query(pool).flags & Register.READONLY
+
+
+@pytest.mark.parametrize("buffer, error", [
+    (memoryview(bytearray(100))[::2], BufferError),
+    (numpy.zeros(100)[::2], BufferError),
+    (numpy.zeros(100, "datetime64[s]")[::2], ValueError),
+    (Tensor(bytearray(100), contiguous=False), ValueError),
+    (Tensor(bytearray(100), device="cuda"), ValueError),
+    ("text", TypeError),
+    (None, TypeError),
+    (4096, TypeError),
+], ids=str)
+def test_what_cannot_be_pinned_is_an_error(buffer, error):
+    with pytest.raises(error):
+        hostpin.pin(buffer)
+
+
+# ---- Lifetime --------------------------------------------------------------------------------------------------------
+
+
+def test_a_pinned_buffer_stays_where_it_is():
+    data, memory = bytearray(PAGE), mmap.mmap(-1, PAGE)
+    with hostpin.pin(data), hostpin.pin(memory):
+        with pytest.raises(BufferError):
+            data.append(1)
+        with pytest.raises(BufferError):
+            memory.close()
+    data.append(1)
+    memory.close()
+
+
+def test_it_is_alive_as_long_as_it_is_pinned():
+    class Buffer(bytearray):
+        pass
+
+    buffer = Buffer(PAGE)
+    gone = weakref.ref(buffer)
+    pinned = hostpin.pin(buffer)
+    del buffer
+    gc.collect()
+    assert gone() is not None and hostpin.is_pinned(pinned.address, PAGE) == PINS
+    pinned.close()
+    assert gone() is None
+
+
+def test_close_again_does_nothing(pool):
+    before = sim.calls("unregister")
+    pinned = hostpin.pin(pool)
+    for _ in range(3):
+        pinned.close()
+    assert sim.calls("unregister") - before == (1 if PINS else 0)
+
+
+def test_an_exception_in_the_block_closes(pool):
+    with pytest.raises(KeyError):
+        with hostpin.pin(pool) as pinned:
+            raise KeyError
+    assert pinned.closed and not hostpin.is_pinned(pool)
+
+
+def test_a_collected_one_is_unregistered_before_its_memory_goes():
+    states = []
+
+    class Memory(mmap.mmap):
+        def __del__(self):
+            states.append(sim.none_pinned(address, PAGE))
+
+    memory = Memory(-1, PAGE)
+    address = address_of(memory)
+    gc.collect()
+    pinned = hostpin.pin(memory)
+    assert sim.all_pinned(address, PAGE) == PINS
+    del memory
+    pinned.itself = pinned  # a cycle, which only the collector ends
+    del pinned
+    assert states == []
+    gc.collect()
+    assert states == [True]
+
+
+def test_closing_one_of_two_leaves_the_other(pool):
+    one, two = hostpin.pin(pool), hostpin.pin(pool)
+    one.close()
+    assert hostpin.is_pinned(pool) == PINS
+    with pytest.raises(BufferError):
+        pool.close()
+    two.close()
+    assert not hostpin.is_pinned(pool)
+
+
+def test_a_pageable_one_does_not_end_a_later_one(pool):
+    sim.script("fail=register:*:2")
+    pageable = hostpin.pin(pool)
+    assert pageable.status is Status.PAGEABLE
+    sim.control.hps_reset()
+    pinned = hostpin.pin(pool)
+    pageable.close()
+    assert hostpin.is_pinned(pool) == PINS
+    pinned.close()
+
+
+def test_a_stuck_one_is_held_until_it_is_released(pool):
+    pinned = hostpin.pin(pool)
+    sim.script("fail=unregister:1:1")
+    if PINS:
+        with pytest.raises(hostpin.Error) as raised:
+            pinned.close()
+        assert raised.value.status is Status.E_STUCK and not pinned.closed
+        with pytest.raises(BufferError):
+            pool.close()
+    pinned.close()
+    assert pinned.closed
+    pool.close()
+
+
+def test_a_stuck_one_that_is_collected_leaves_its_memory_in_place():
+    class Buffer(bytearray):
+        pass
+
+    buffer = Buffer(PAGE)
+    alive = weakref.ref(buffer)
+    pinned = hostpin.pin(buffer)
+    address = pinned.address
+    sim.script("fail=unregister:1:1")
+    del buffer, pinned
+    gc.collect()
+    assert (alive() is not None) == PINS
+    if PINS:
+        next(iter(hostpin._in_place)).end()
+        assert sim.none_pinned(address, PAGE)
+        gc.collect()
+        assert alive() is None
+
+
+def test_unregister_all_ends_them_and_close_still_works(pool):
+    pinned = hostpin.pin(pool)
+    hostpin.unregister_all(timeout=60)
+    assert not hostpin.is_pinned(pool)
+    pinned.close()
+    pool.close()
+
+
+def test_many_threads_may_close_one(pool):
+    for _ in range(20):
+        one, other = hostpin.pin(pool), hostpin.pin(pool)
+        threads = [threading.Thread(target=one.close) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert hostpin.is_pinned(pool) == PINS
+        other.close()
+
+
+# ---- Results ---------------------------------------------------------------------------------------------------------
+
+
+def test_refused_memory_is_pageable_or_an_error_if_required(pool):
+    sim.script("fail=register:*:2")
+    with hostpin.pin(pool) as pinned:
+        assert pinned.status is Status.PAGEABLE and pinned.reason
+        assert not hostpin.is_pinned(pool)
+    with pytest.raises(hostpin.Error) as raised:
+        hostpin.pin(pool, Register.REQUIRED)
+    assert raised.value.status is (Status.E_REFUSED if PINS else Status.E_UNAVAILABLE)
+    assert raised.value.native == (2 if PINS else 0)
+    assert str(raised.value).startswith("hp" if not PINS else "cudaHostRegister" if VARIANT == "cudart12" else "hipHostRegister") \
+        or "no GPU runtime is usable" in str(raised.value)
+    pool.close()  # nothing holds it
+
+
+def test_memory_that_others_have_pinned_is_left_to_them(pool):
+    address, before = address_of(pool), sim.calls("unregister")
+    sim.control.hps_pin_foreign(sim.VENDOR, address, len(pool))
+    pinned = hostpin.pin(pool)
+    if VARIANT == "cudart12":
+        assert pinned.status is Status.FOREIGN and hostpin.is_pinned(pool) and hostpin.query(pool).foreign
+    pinned.close()
+    if VARIANT == "cudart12":
+        assert sim.calls("unregister") == before and sim.all_pinned(address, len(pool))
+    sim.control.hps_unpin_foreign(sim.VENDOR, address)
+
+
+def test_errors_are_of_the_kinds_that_python_expects(pool):
+    with pytest.raises(ValueError, match="len is 0") as raised:
+        hostpin.pin(bytearray())
+    assert isinstance(raised.value, hostpin.InvalidError) and raised.value.status is Status.E_INVALID
+    with pytest.raises(ValueError, match="flag"):
+        hostpin.pin(pool, 1 << 30)
+    with hostpin.pin(pool):
+        if PINS:
+            with pytest.raises(ValueError) as raised:
+                hostpin.pin(memoryview(pool)[:PAGE])
+            assert raised.value.status is Status.E_EXISTS
+    assert issubclass(hostpin.OutOfMemoryError, MemoryError) and issubclass(hostpin.TimedOutError, TimeoutError)
+    for kind in (hostpin.Error, hostpin.InvalidError, hostpin.OutOfMemoryError, hostpin.TimedOutError):
+        assert issubclass(kind, RuntimeError)
+        copy = pickle.loads(pickle.dumps(kind("text", Status.E_BUDGET, 7)))
+        assert (type(copy), str(copy), copy.status, copy.native) == (kind, "text", Status.E_BUDGET, 7)
+
+
+@pytest.mark.parametrize("address", [2**47 + PAGE, 2**57 - PAGE, 2**63 + PAGE, 2**64 - 4 * PAGE])
+def test_addresses_are_not_cut(address):
+    assert not hostpin.query(address, PAGE).pinned
+    with pytest.raises(hostpin.Error, match=hex(address)) as raised:
+        hostpin.unregister(address)
+    assert raised.value.status is Status.E_NOT_FOUND
+    with pytest.raises(hostpin.InvalidError, match=hex(address)):
+        hostpin.register(address, 2**64 - 1)
+    assert hostpin.split_copies([(address, address + 1, 100)]) == [(address, address + 1, 100)]
+    with pytest.raises(hostpin.Error, match=hex(address)):
+        hostpin.device_pointer(address)
+    with pytest.raises(hostpin.Error, match=hex(address)):
+        hostpin.register(address, PAGE, Register.REQUIRED | Register.PREFAULT) if PINS else hostpin.unregister(address)
+
+
+@pytest.mark.parametrize("number", [-1, 2**64, 2**70])
+def test_numbers_that_do_not_fit_are_errors(number, pool):
+    for call in [lambda: hostpin.query(number, 1), lambda: hostpin.query(4096, number), lambda: hostpin.register(number, 1),
+                 lambda: hostpin.register(4096, number), lambda: hostpin.unregister(number), lambda: hostpin.device_pointer(number),
+                 lambda: hostpin.split_copies([(number, 0, 1)]), lambda: hostpin.split_copies([(4096, 0, number)]),
+                 lambda: hostpin.split_ranges([number], 1, PAGE), lambda: hostpin.split_ranges([], 1, number),
+                 lambda: hostpin.split_ranges([], 1, PAGE, number), lambda: hostpin.pin(pool, number),
+                 lambda: hostpin.Job(pool, chunk_bytes=number), lambda: hostpin.Job(pool, prefault_threads=number)]:
+        with pytest.raises(ValueError):
+            call()
+    with pytest.raises(TypeError):
+        hostpin.query(4096)
+
+
+def test_device_pointers(pool):
+    with hostpin.pin(pool) as pinned:
+        if PINS:
+            start = pinned.device_pointer()
+            assert start and pinned.device_pointer(5 * PAGE + 7) == start + 5 * PAGE + 7
+            assert hostpin.device_pointer(pinned.address) == start
+        else:
+            with pytest.raises(hostpin.Error) as raised:
+                pinned.device_pointer()
+            assert raised.value.status is Status.E_NOT_FOUND
+    with pytest.raises(hostpin.Error):
+        hostpin.device_pointer(pinned.address)
+
+
+def test_backend_and_counters(pool):
+    info = hostpin.backend()
+    assert info.name == {"none": "none", "cudart12": "cuda", "amdhip6": "hip"}[VARIANT]
+    assert info.backend == {"none": hostpin.Backend.NONE, "cudart12": hostpin.Backend.CUDA, "amdhip6": hostpin.Backend.HIP}[VARIANT]
+    assert info.runtime_file == {"none": ""}.get(VARIANT, os.environ.get("HOSTPIN_CUDART") or os.environ.get("HOSTPIN_AMDHIP"))
+    assert info.device_count == (1 if PINS else 0)
+    assert bool(info.capabilities & hostpin.Capability.DEVICE_POINTER) == PINS
+    assert bool(info.cuda_reason) == (VARIANT != "cudart12") and bool(info.hip_reason) == (VARIANT != "amdhip6")
+    with hostpin.pin(pool):
+        counters = hostpin.stats()
+        assert counters.pinned_bytes == (len(pool) if PINS else 0)
+        assert "pinned_bytes=%d," % counters.pinned_bytes in repr(counters) and "reserved" not in repr(counters)
+    assert hostpin.version() == hostpin.__version__
+
+
+def test_repr_says_what_it_is(pool):
+    pinned = hostpin.pin(pool)
+    assert repr(pinned) == "<hostpin.Pinned of 65536 bytes at 0x%x: %s>" % (pinned.address, PINNED.name)
+    pinned.close()
+    assert repr(pinned).endswith(": closed>")
+
+
+def test_it_is_too_late_to_configure():
+    with pytest.raises(hostpin.InvalidError, match="too late"):
+        hostpin.configure(budget_bytes=PAGE)
+
+
+# ---- Ranges ----------------------------------------------------------------------------------------------------------
+
+
+def test_each_range_is_a_segment(pool):
+    ranges = hostpin.split_ranges([8 * PAGE, 8 * PAGE], 4, 16 * PAGE, 5 * PAGE)
+    assert ranges == [(0, 4 * PAGE), (4 * PAGE, 8 * PAGE), (8 * PAGE, 12 * PAGE), (12 * PAGE, 16 * PAGE)]
+    with hostpin.pin(pool, ranges=ranges) as pinned:
+        base = pinned.address
+        assert pinned.status is PINNED
+        if PINS:
+            assert [hostpin.query(base + start, 1)[2:4] for start, _ in ranges] == [(base + a, base + b) for a, b in ranges]
+            assert hostpin.query(base, 4 * PAGE).one_segment and not hostpin.query(base, 5 * PAGE).one_segment
+        copies = hostpin.split_copies([(base + PAGE, 77, 2 * PAGE), (base + 3 * PAGE, 1 << 63, 6 * PAGE), (base, 5, 0)])
+        assert sum(size for _, _, size in copies) == 8 * PAGE
+        assert copies == ([(base + PAGE, 77, 2 * PAGE), (base + 3 * PAGE, 1 << 63, PAGE),
+                           (base + 4 * PAGE, (1 << 63) + PAGE, 4 * PAGE), (base + 8 * PAGE, (1 << 63) + 5 * PAGE, PAGE),
+                           (base, 5, 0)] if PINS else
+                          [(base + PAGE, 77, 2 * PAGE), (base + 3 * PAGE, 1 << 63, 6 * PAGE), (base, 5, 0)])
+    assert not hostpin.is_pinned(base, PAGE)
+
+
+def test_ranges_with_gaps_pin_only_what_they_name(pool):
+    with hostpin.pin(pool, ranges=[(0, PAGE), (3 * PAGE, 4 * PAGE)]) as pinned:
+        assert hostpin.is_pinned(pinned.address, PAGE) == PINS
+        assert not hostpin.is_pinned(pinned.address + PAGE, PAGE)
+
+
+@pytest.mark.parametrize("ranges", [[(0, 17 * PAGE)], [(-1, PAGE)], [(PAGE, 0)], [(0, PAGE), (0, PAGE)], []], ids=str)
+def test_wrong_ranges_are_errors(pool, ranges):
+    with pytest.raises(ValueError):
+        hostpin.pin(pool, ranges=ranges)
+    with pytest.raises(ValueError):
+        hostpin.Job(pool, ranges=ranges)
+    pool.close()
+
+
+def model_of_split_ranges(sizes, blocks, total, chunk, page):
+    """The rule as hostpin.h says it, on sets."""
+    assert total % page == 0 and chunk >= page
+    assert not sizes or blocks > 0 and all(size % blocks == 0 for size in sizes)
+    assert sum(sizes) <= total
+    legal, start = set(), 0
+    for size in sizes:
+        legal |= {start + block * (size // blocks) for block in range(blocks + 1)} if size else set()
+        start += size
+    legal = {cut for cut in legal | set(range(start, total + 1)) if cut % page == 0}
+    ranges, start = [], 0
+    while total - start > chunk:
+        start, before = max(cut for cut in legal | {start} if cut <= start + chunk), start
+        assert start > before
+        ranges.append((before, start))
+    return ranges + [(start, total)]
+
+
+@hypothesis.settings(max_examples=2000, deadline=None, database=None)
+@hypothesis.given(some.lists(some.integers(0, 9), max_size=4), some.integers(0, 5), some.integers(1, 8), some.integers(0, 8),
+                  some.integers(0, 40), some.integers(-3, 3))
+def test_split_ranges_does_what_the_model_does(block_sizes, blocks, page, padding, chunk, error):
+    sizes = [size * max(blocks, 1) for size in block_sizes]
+    if sizes and error > 1:
+        sizes[0] += 1
+    total = -(-sum(sizes) // page) * page + padding * page - (1 if error == 1 and padding else 0)
+    if chunk == 0:
+        chunk = page
+    try:
+        expected = model_of_split_ranges(sizes, blocks, total, chunk, page)
+    except AssertionError:
+        with pytest.raises(hostpin.InvalidError):
+            hostpin.split_ranges(sizes, blocks, total, chunk, page)
+    else:
+        assert hostpin.split_ranges(sizes, blocks, total, chunk, page) == expected
+
+
+def test_split_ranges_gives_the_known_answers():
+    count = 0
+    for line in (pathlib.Path(os.environ["HOSTPIN_TEST_DATA"]) / "split_ranges.jsonl").read_text().splitlines():
+        case = json.loads(line)
+        arguments = [case[name] for name in ("tensor_sizes", "num_blocks", "total_size", "max_chunk_bytes", "page_size")]
+        if "error" in case:
+            with pytest.raises(hostpin.InvalidError) as raised:
+                hostpin.split_ranges(*arguments)
+            assert (raised.value.status is Status.E_NO_BOUNDARY) == (case["error"] == "no_boundary")
+        else:
+            assert hostpin.split_ranges(*arguments) == [tuple(pair) for pair in case["ranges"]]
+        count += 1
+    assert count == 1500
+
+
+def test_split_ranges_has_the_systems_page_and_64_gib_by_default():
+    assert hostpin.split_ranges([], 0, 2**37 + PAGE) == [(0, 2**36), (2**36, 2**37), (2**37, 2**37 + PAGE)]
+    with pytest.raises(hostpin.InvalidError, match="%d" % PAGE):
+        hostpin.split_ranges([], 0, PAGE + 1)
+
+
+# ---- Jobs ------------------------------------------------------------------------------------------------------------
+
+
+def big(chunks):
+    return mmap.mmap(-1, chunks << 21)
+
+
+def test_a_job_pins_in_the_background():
+    memory = big(4)
+    with hostpin.Job(memory, chunk_bytes=1 << 21) as job:
+        assert job.wait() is PINNED
+        assert job.status is PINNED and bool(job.reason) == (not PINS)
+        progress = job.poll()
+        assert progress.done and progress.status == PINNED and progress.bytes_total == 8 << 20 and progress.elapsed >= 0
+        assert progress.pinned_bytes == (8 << 20 if PINS else 0)
+        assert hostpin.is_pinned(memory) == PINS
+        with pytest.raises(BufferError):
+            memory.close()
+    assert job.closed and job.poll().done and not hostpin.is_pinned(memory)
+    memory.close()
+
+
+def test_a_job_that_is_waited_for_with_a_deadline():
+    memory = big(2)
+    if PINS:
+        sim.block_registers()
+    with hostpin.Job(memory) as job:
+        if PINS:
+            sim.wait_until_one_is_blocked()
+            assert job.status is None and job.reason == "" and not job.poll().done and "running" in repr(job)
+            for timeout in (0, 0.15):
+                with pytest.raises(hostpin.TimedOutError) as raised:
+                    job.wait(timeout)
+                assert raised.value.status is Status.E_TIMEOUT and isinstance(raised.value, TimeoutError)
+            sim.unblock_registers()
+        assert job.wait(600) is PINNED
+
+
+def test_a_cancelled_job_releases_what_it_had():
+    memory = big(3)
+    if PINS:
+        sim.block_registers()
+    job = hostpin.Job(memory, chunk_bytes=1 << 21)
+    if PINS:
+        sim.wait_until_one_is_blocked()
+        job.cancel()
+        sim.unblock_registers()
+        with pytest.raises(hostpin.Error) as raised:
+            job.wait()
+        assert raised.value.status is Status.E_CANCELLED and job.poll().status == Status.E_CANCELLED and job.status is None
+    job.close()
+    assert not hostpin.is_pinned(memory, PAGE)
+    memory.close()
+
+
+def test_closing_a_job_that_runs_cancels_it():
+    memory = big(50)
+    job = hostpin.Job(memory, chunk_bytes=1 << 21, pause=3600.0)
+    job.close()
+    assert job.closed and not hostpin.is_pinned(memory, PAGE)
+    memory.close()
+
+
+def test_a_job_that_nobody_has_is_cancelled_and_holds_its_memory_until_it_is_over():
+    class Buffer(bytearray):
+        pass
+
+    buffer = Buffer(4 << 20)
+    alive, address = weakref.ref(buffer), address_of(buffer)
+    gc.collect()
+    if PINS:
+        sim.block_registers()
+    job = hostpin.Job(buffer, chunk_bytes=1 << 21)
+    if PINS:
+        sim.wait_until_one_is_blocked()
+    del buffer, job
+    gc.collect()
+    if PINS:
+        assert alive() is not None
+        sim.unblock_registers()
+    for thread in threading.enumerate():
+        if thread.name == "hostpin":
+            thread.join(60)
+    assert alive() is None and sim.none_pinned(address, 4 << 20)
+
+
+def test_a_done_job_that_nobody_has_is_unregistered():
+    memory = big(1)
+    job = hostpin.Job(memory)
+    job.wait()
+    address = job.address
+    assert sim.all_pinned(address, 1 << 21) == PINS
+    del job
+    gc.collect()
+    assert sim.none_pinned(address, 1 << 21)
+    memory.close()
+
+
+def test_a_job_may_keep_what_it_has_pinned():
+    memory = big(3)
+    sim.script("fail=register:2+:801")
+    with hostpin.Job(memory, keep=True, chunk_bytes=1 << 21) as job:
+        assert job.wait() is Status.PAGEABLE and job.reason
+        first = -job.address % (1 << 21) or 1 << 21  # cuts are at multiples of 2 MiB
+        assert job.poll().pinned_bytes == (first if PINS else 0)
+        assert hostpin.is_pinned(job.address, first) == PINS and not hostpin.is_pinned(memory)
+    assert not hostpin.is_pinned(job.address, first) and sim.none_pinned(job.address, 3 << 21)
+
+
+def test_a_failed_job_says_why():
+    memory = big(1)
+    sim.script("fail=register:*:801")
+    with hostpin.Job(memory, Register.REQUIRED) as job:
+        with pytest.raises(hostpin.Error) as raised:
+            job.wait()
+        assert raised.value.status is (Status.E_REFUSED if PINS else Status.E_UNAVAILABLE)
+        assert job.status is None and job.reason == str(raised.value)
+
+
+# ---- The interpreter's lock ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("start", [hostpin.pin, lambda memory: hostpin.pin(memory, progress=lambda p: None)],
+                         ids=["pin", "with progress"])
+def test_other_threads_run_while_the_driver_works(pool, start):
+    if not PINS:
+        start(pool).close()
+        return
+    sim.script("delay=register:300")
+    sim.block_registers()
+    results = []
+    thread = threading.Thread(target=lambda: results.append(start(pool)))
+    thread.start()
+    sim.wait_until_one_is_blocked()
+    # The driver is in the middle of it, and this thread has the interpreter.
+    assert sum(range(1000)) == 499500 and thread.is_alive() and results == []
+    assert not hostpin.is_pinned(pool)
+    sim.unblock_registers()
+    thread.join()
+    assert results.pop().status is Status.OK
+
+
+# ---- Progress --------------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_told_of_progress():
+    seen = []
+    memory = big(2)
+    with hostpin.pin(memory, progress=seen.append) as pinned:
+        assert pinned.status is PINNED and seen[-1] == seen[-1]._replace(done=True, bytes_total=2 << 21, status=PINNED)
+        assert hostpin.is_pinned(memory) == PINS
+
+
+def test_an_exception_from_progress_ends_the_pinning():
+    memory = big(2)
+
+    def stop(progress):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        hostpin.pin(memory, progress=stop)
+    assert not hostpin.is_pinned(memory, PAGE)
+    memory.close()
+
+
+def test_a_refusal_with_progress_is_an_error_if_required():
+    memory = big(1)
+    sim.script("fail=register:*:801")
+    with pytest.raises(hostpin.Error):
+        hostpin.pin(memory, Register.REQUIRED, progress=True)
+    memory.close()
+
+
+class Screen(io.StringIO):
+    terminal = True
+
+    def isatty(self):
+        return self.terminal
+
+
+def test_progress_is_a_line_on_a_terminal(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tqdm", None)  # not installed
+    for terminal in (True, False):
+        screen = Screen()
+        screen.terminal = terminal
+        monkeypatch.setattr(sys, "stderr", screen)
+        hostpin.pin(big(2), progress=True).close()
+        last = screen.getvalue().rpartition("\r")[2]
+        assert last.startswith("pinning ") and last.endswith(" % of 0.0 GiB\n") if terminal else last == ""
+        assert ("100 %" in last) == (terminal and PINS)
+
+
+def test_progress_is_shown_by_tqdm_if_that_is_installed(monkeypatch):
+    bars = []
+
+    class Bar:
+        def __init__(self, **options):
+            self.n, self.options, self.closed = 0, options, False
+            bars.append(self)
+
+        def update(self, count):
+            self.n += count
+
+        def close(self):
+            self.closed = True
+
+    monkeypatch.setitem(sys.modules, "tqdm", types.SimpleNamespace(tqdm=Bar))
+    hostpin.pin(big(2), progress=True).close()
+    bar, = bars
+    assert bar.closed and bar.options["total"] == 2 << 21 and bar.options["unit"] == "B"
+    assert bar.n == (2 << 21 if PINS else 0)
+
+
+# ---- Log -------------------------------------------------------------------------------------------------------------
+
+
+def refuse(pool, code):
+    """Each new cause of a refusal is one warning."""
+    sim.control.hps_reset()
+    sim.script("fail=register:*:%d" % code)
+    hostpin.pin(pool).close()
+
+
+def test_log_lines_come_to_the_callback(pool, capfd):
+    lines = []
+    hostpin.set_log_callback(lambda level, text: lines.append((level, text)))
+    refuse(pool, 998)
+    hostpin.set_log_callback(None)
+    assert [level for level, _ in lines] == ([hostpin.LogLevel.WARN] if PINS else [])
+    assert all(isinstance(text, str) and "998" in text for _, text in lines)
+    assert capfd.readouterr().err == ""
+    refuse(pool, 997)
+    assert (" 997 " in capfd.readouterr().err) == PINS and len(lines) == (1 if PINS else 0)
+
+
+def test_an_exception_in_the_callback_goes_nowhere_else(pool, monkeypatch):
+    reports = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda report: reports.append(report.exc_type))
+
+    def fail(level, text):
+        raise KeyError(text)
+
+    hostpin.set_log_callback(fail)
+    refuse(pool, 996)
+    hostpin.set_log_callback(None)
+    assert reports == ([KeyError] if PINS else [])

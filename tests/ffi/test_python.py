@@ -1,0 +1,240 @@
+"""hostpin.py, and the program in which several processes pin one pool, on an installed library."""
+import re
+import shutil
+import subprocess
+import sys
+import textwrap
+
+import pytest
+from variants import LIBRARY, MODULES, VARIANTS, run, run_cases
+
+EACH_VARIANT = pytest.mark.parametrize("variant", VARIANTS)
+EACH_RUNTIME = pytest.mark.parametrize("variant", ["cudart12", "amdhip6"])
+
+
+def run_script(variant, text, *arguments, **variables):
+    return run(["-W", "error", "-c", textwrap.dedent(text), *arguments], variant, **variables)
+
+
+def vendor_calls(log, name):
+    """The process ids of the calls to register, or unregister, memory that the driver has answered with success."""
+    lines = [line.split(maxsplit=7) for line in log.read_text().splitlines()] if log.exists() else []
+    return [int(line[0]) for line in lines if line[2] in ("cuda" + name, "hip" + name) and line[6] == "0"]
+
+
+@EACH_VARIANT
+def test_within_a_process(variant, tmp_path):
+    assert run_cases("python_cases.py", variant, tmp_path) >= 79
+
+
+@EACH_VARIANT
+@pytest.mark.parametrize("module, examples", [("hostpin.py", 20), ("hostpin_vllm.py", 2)])
+def test_examples_in_the_documentation(module, examples, variant):
+    done = run(["-m", "doctest", "-v", MODULES / module], variant)
+    assert done.returncode == 0, done.stdout[-4000:]
+    assert int(re.search(r"(\d+) passed and 0 failed", done.stdout)[1]) >= examples
+
+
+# ---- Exit ------------------------------------------------------------------------------------------------------------
+
+
+@EACH_VARIANT
+def test_exit_releases_nothing_and_leaves_the_memory_in_place(variant, tmp_path):
+    # on_exit() calls a C function with the exit code and a pointer when the interpreter is gone: dprintf(1, text).
+    done = run_script(variant, """
+        import ctypes, mmap, sys
+        import hostpin
+        memory = mmap.mmap(-1, 1 << 20)
+        memory.write(b"still here")
+        pinned = hostpin.pin(memory)
+        libc = ctypes.CDLL(None)
+        libc.on_exit(libc.dprintf, ctypes.c_void_p(pinned.address))
+        print(pinned.status.name, end=" ")
+        sys.exit(1)
+        """, HOSTPIN_SIM=f"log={tmp_path / 'log'}", HOSTPIN_LOG="off")
+    pinned = variant != "none"
+    # What is not pinned need not stay: reading it may end the program.
+    assert done.stdout == "OK still here" if pinned else done.stdout.startswith("PAGEABLE")
+    assert done.stderr == "" and (not pinned or done.returncode == 1)
+    assert len(vendor_calls(tmp_path / "log", "HostRegister")) == (1 if pinned else 0)
+    assert vendor_calls(tmp_path / "log", "HostUnregister") == []
+
+
+@EACH_VARIANT
+@pytest.mark.parametrize("way", ["pass", "sys.exit(0)", "os._exit(0)", "raise SystemExit", "del hostpin", "gc.collect()"])
+def test_exit_with_everything_under_way(variant, way):
+    done = run_script(variant, """
+        import gc, mmap, os, sys, threading
+        import hostpin
+        hostpin.set_log_callback(lambda level, text: None)
+        pinned = hostpin.pin(bytearray(1 << 20))
+        cycle = [pinned]
+        cycle.append(cycle)
+        job = hostpin.Job(mmap.mmap(-1, 64 << 20), chunk_bytes=2 << 20)
+        dropped = hostpin.Job(mmap.mmap(-1, 64 << 20), chunk_bytes=2 << 20)
+        del dropped
+        threading.Thread(target=lambda: hostpin.pin(bytearray(1 << 20)), daemon=True).start()
+        """ + way, HOSTPIN_SIM="delay=register:30,exit=abort", HOSTPIN_LOG="debug")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+# ---- Fork ------------------------------------------------------------------------------------------------------------
+
+
+@EACH_VARIANT
+def test_a_forked_child_is_silent_and_reaches_no_driver(variant, tmp_path):
+    done = run_script(variant, """
+        import gc, mmap, os, sys
+        import hostpin
+        memory = mmap.mmap(-1, 1 << 20)
+        pinned, collected = hostpin.pin(memory), hostpin.pin(memory)
+        job = hostpin.Job(mmap.mmap(-1, 8 << 20))
+        job.wait()
+        running = hostpin.Job(mmap.mmap(-1, 800 << 20), chunk_bytes=2 << 20, pause=3600.0)
+        print(os.getpid(), flush=True)
+        child = os.fork()
+        if child == 0:
+            pinned.close()
+            pinned.close()
+            job.close()
+            running.close()
+            del collected, job, running
+            gc.collect()
+            memory.close()
+            assert pinned.closed
+            try:
+                hostpin.pin(bytearray(4096))
+            except hostpin.Error as error:
+                assert error.status is hostpin.Status.E_FORKED
+                sys.exit(0)
+            sys.exit(1)
+        assert os.waitpid(child, 0)[1] == 0
+        assert hostpin.is_pinned(memory) == (pinned.status is hostpin.Status.OK)
+        running.close()
+        """, HOSTPIN_SIM=f"log={tmp_path / 'log'},fork=abort,exit=abort", HOSTPIN_LOG="error")
+    assert (done.returncode, done.stderr) == (0, "")
+    if variant != "none":
+        calls = vendor_calls(tmp_path / "log", "HostRegister") + vendor_calls(tmp_path / "log", "HostUnregister")
+        assert len(calls) > 2 and set(calls) == {int(done.stdout)}
+
+
+# ---- Loading ---------------------------------------------------------------------------------------------------------
+
+
+def test_a_library_that_is_missing_is_named():
+    done = run_script("none", "import hostpin", LD_LIBRARY_PATH="/nowhere")
+    assert done.returncode == 1
+    assert re.search(r"^ImportError: hostpin: cannot load libhostpin.so.1 .*HOSTPIN_LIBRARY", done.stderr, flags=re.M)
+    done = run_script("none", "import hostpin", HOSTPIN_LIBRARY="/nowhere/libhostpin.so")
+    assert re.search(r"^ImportError: hostpin: cannot load /nowhere/libhostpin.so ", done.stderr, flags=re.M)
+
+
+def test_a_library_that_is_another_one_is_named():
+    done = run_script("none", "import hostpin", HOSTPIN_LIBRARY="libc.so.6")
+    assert re.search(r"^ImportError: hostpin: libc.so.6 has no function hp_register: ", done.stderr, flags=re.M)
+
+
+def test_a_library_may_be_named_by_its_file():
+    done = run_script("none", "import hostpin; print(hostpin.version())", LD_LIBRARY_PATH="/nowhere", HOSTPIN_LIBRARY=str(LIBRARY))
+    assert done.stdout == "1.0.0\n", done.stderr
+
+
+# ---- Configuration ---------------------------------------------------------------------------------------------------
+
+
+@EACH_VARIANT
+def test_configuration_from_code(variant):
+    done = run_script(variant, """
+        import sys
+        import hostpin
+        for fields, kind in [({"budget_percent": 101}, hostpin.InvalidError), ({"budget_bytes": -1}, ValueError),
+                             ({"budget": 1}, TypeError), ({"struct_size": 1}, TypeError), ({"reserved": 1}, TypeError)]:
+            try:
+                hostpin.configure(**fields)
+            except kind:
+                continue
+            sys.exit("taken: %s" % fields)
+        hostpin.configure(budget_bytes=8192, log_level=hostpin.LogLevel.OFF, cudart="/nowhere", max_segment=4096)
+        try:
+            hostpin.pin(bytearray(1 << 20), hostpin.Register.REQUIRED)
+        except hostpin.Error as error:
+            print(error.status.name)
+        """)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == ("E_UNAVAILABLE\n" if variant == "none" else "E_BUDGET\n")
+
+
+# ---- Installing ------------------------------------------------------------------------------------------------------
+
+
+def test_pip_installs_it(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    shutil.copytree(MODULES, source, ignore=shutil.ignore_patterns("__pycache__"))
+    done = subprocess.run([sys.executable, "-m", "pip", "--no-cache-dir", "--disable-pip-version-check", "install", "--no-index",
+                           "--no-build-isolation", "--no-deps", "--target", target, source], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(file.name for file in target.glob("*.py")) == ["hostpin.py", "hostpin_vllm.py"]
+    done = run_script("none", """
+        import importlib.metadata, hostpin, hostpin_vllm
+        print(hostpin.__file__, hostpin_vllm.__file__, importlib.metadata.version("hostpin"), hostpin.__version__)
+        """, PYTHONPATH=str(target))
+    assert done.stdout.split() == [str(target / "hostpin.py"), str(target / "hostpin_vllm.py"), "1.0.0", "1.0.0"], done.stderr
+
+
+# ---- All or none -----------------------------------------------------------------------------------------------------
+
+
+def rank_lines(done):
+    return sorted(line for line in done.stdout.splitlines() if line.startswith("rank "))
+
+
+@EACH_RUNTIME
+def test_all_processes_pin_the_pool(variant, tmp_path):
+    log = tmp_path / "log"
+    # This driver refuses memory that another process is just pinning.
+    done = run([MODULES / "shared_pool.py", "--size", "8"], variant,
+               HOSTPIN_SIM=f"log={log},file_lock={tmp_path},delay=register:50")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert rank_lines(done) == [f"rank {rank}: pinned, as in all others" for rank in range(4)]
+    assert len(set(vendor_calls(log, "HostRegister"))) == 4
+    assert sorted(vendor_calls(log, "HostRegister")) == sorted(vendor_calls(log, "HostUnregister"))
+
+
+@EACH_VARIANT
+def test_no_process_pins_the_pool_if_none_can(variant, tmp_path):
+    done = run([MODULES / "shared_pool.py", "--ranks", "3", "--size", "8"], variant, HOSTPIN_SIM="max_total=1M", HOSTPIN_LOG="off")
+    assert done.returncode == 0
+    assert rank_lines(done) == [f"rank {rank}: not pinned, as in all others" for rank in range(3)]
+    assert done.stderr.count("could not pin") == 3
+
+
+@EACH_RUNTIME
+def test_no_process_pins_the_pool_if_one_of_them_cannot(variant, tmp_path):
+    log, program = tmp_path / "log", tmp_path / "one_fails.py"
+    program.write_text(textwrap.dedent("""
+        import multiprocessing, os
+        from multiprocessing import shared_memory
+        import shared_pool
+
+        if __name__ == "__main__":
+            context = multiprocessing.get_context("spawn")
+            together = context.Value("i", 1), context.Barrier(4)
+            pool = shared_memory.SharedMemory(create=True, size=8 << 20)
+            script = os.environ["HOSTPIN_SIM"]
+            ranks = []
+            for rank in range(4):
+                os.environ["HOSTPIN_SIM"] = script + (",fail=register:*:2" if rank == 2 else "")
+                ranks.append(context.Process(target=shared_pool.run_rank, args=(rank, pool.name, *together)))
+                ranks[-1].start()
+            for process in ranks:
+                process.join()
+            assert [process.exitcode for process in ranks] == [0] * 4
+            pool.close()
+            pool.unlink()
+        """))
+    done = run([program], variant, HOSTPIN_SIM=f"log={log},file_lock={tmp_path}", HOSTPIN_LOG="off")
+    assert done.returncode == 0, done.stderr
+    assert rank_lines(done) == [f"rank {rank}: not pinned, as in all others" for rank in range(4)]
+    assert done.stderr.count("could not pin") == 1 == done.stderr.count("\n")
+    assert len(set(vendor_calls(log, "HostRegister"))) == 3
+    assert sorted(vendor_calls(log, "HostRegister")) == sorted(vendor_calls(log, "HostUnregister"))
