@@ -16,9 +16,7 @@ constexpr RuntimeName kName = {"libcudart", true, kSonames};
 constexpr unsigned kOldestRuntime = 11000;  // before, the same codes meant other things
 constexpr unsigned kProbes = 1024;
 
-GpuRuntime g_api = {"cudaHostRegister", "cudaHostUnregister", "cudaHostGetDevicePointer", "cudaGetDeviceCount",
-                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                    nullptr};
+GpuRuntime g_api = {"cudaHostRegister", "cudaHostUnregister", "cudaHostGetDevicePointer", "cudaGetDeviceCount"};
 cuda::DeviceGetAttribute *g_device_get_attribute;
 CudaDriver g_driver;
 bool g_has_driver = false;   // g_driver can be called
@@ -242,9 +240,8 @@ Outcome driver_device_pointer(uint64_t start, uint64_t &device) {
 // ---- The backend
 
 Outcome pin(uint64_t start, uint64_t len, uint32_t flags, Pinned &out) {
-  const unsigned native = (flags & 15) | cuda::kRegisterPortable;  // our bits are CUDA's
   out.host_address = g_host_address;
-  return g_driver_only ? driver_pin(start, len, native) : runtime_pin(start, len, native);
+  return g_driver_only ? driver_pin(start, len, flags) : runtime_pin(start, len, flags);  // our bits are CUDA's
 }
 
 Outcome unpin(uint64_t start, uint64_t) { return g_driver_only ? driver_unpin(start) : runtime_unpin(start); }

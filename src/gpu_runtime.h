@@ -17,19 +17,19 @@ struct GpuRuntime {
   const char *device_pointer_name;
   const char *count_name;
 
-  cuda::HostRegister *host_register;
-  cuda::HostUnregister *host_unregister;
-  cuda::HostGetDevicePointer *host_get_device_pointer;
-  cuda::GetLastError *get_last_error;
-  cuda::PeekAtLastError *peek_at_last_error;
-  cuda::GetDeviceCount *get_device_count;
-  cuda::GetDevice *get_device;
-  cuda::SetDevice *set_device;
-  cuda::PointerGetAttributes *pointer_get_attributes;
-  cuda::GetErrorName *get_error_name;
-  cuda::RuntimeGetVersion *runtime_get_version;
-  cuda::DriverGetVersion *driver_get_version;
-  cuda::ThreadExchangeStreamCaptureMode *exchange_capture_mode;  // may be missing
+  cuda::HostRegister *host_register = nullptr;
+  cuda::HostUnregister *host_unregister = nullptr;
+  cuda::HostGetDevicePointer *host_get_device_pointer = nullptr;
+  cuda::GetLastError *get_last_error = nullptr;
+  cuda::PeekAtLastError *peek_at_last_error = nullptr;
+  cuda::GetDeviceCount *get_device_count = nullptr;
+  cuda::GetDevice *get_device = nullptr;
+  cuda::SetDevice *set_device = nullptr;
+  cuda::PointerGetAttributes *pointer_get_attributes = nullptr;
+  cuda::GetErrorName *get_error_name = nullptr;
+  cuda::RuntimeGetVersion *runtime_get_version = nullptr;
+  cuda::DriverGetVersion *driver_get_version = nullptr;
+  cuda::ThreadExchangeStreamCaptureMode *exchange_capture_mode = nullptr;  // may be missing
 };
 
 // Around calls that may fail: if no error was pending before them, takes ours out of the thread's slot, once. An error

@@ -15,9 +15,7 @@ constexpr const char *kDeviceNodes[] = {"/dev/kfd", "/dev/dxg"};
 constexpr RuntimeName kName = {"libamdhip64", false, kSonames};
 constexpr unsigned kProbes = 16;
 
-GpuRuntime g_api = {"hipHostRegister", "hipHostUnregister", "hipHostGetDevicePointer", "hipGetDeviceCount",
-                    nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr, nullptr,
-                    nullptr};
+GpuRuntime g_api = {"hipHostRegister", "hipHostUnregister", "hipHostGetDevicePointer", "hipGetDeviceCount"};
 int g_major = 0;
 
 bool resolve_api(const Library &library, Text &why) {

@@ -21,7 +21,7 @@ struct Area {
   bool readable = false;
   bool writable = false;
   bool shared = false;
-  uint64_t page = 0;
+  uint64_t page = 0;  // 0: not told
   SharedObject object;
   char name[64] = "";  // as much of it as is needed
 
@@ -65,8 +65,9 @@ bool parse(const char *line, Area &out) noexcept {
   unsigned minor = 0;
   char mode[5] = "";
   int name = 0;
-  if (std::sscanf(line, "%llx-%llx %4s %*s %x:%x %llu %n", &from, &to, mode, &major, &minor, &inode, &name) < 6) return false;
-  out = {from, to, mode[0] == 'r', mode[1] == 'w', mode[3] == 's', page_size(), {uint64_t{major} << 32 | minor, inode}, ""};
+  if (std::sscanf(line, "%llx-%llx %4s %*s %x:%x %llu %n", &from, &to, mode, &major, &minor, &inode, &name) < 6)
+    return false;
+  out = {from, to, mode[0] == 'r', mode[1] == 'w', mode[3] == 's', 0, {uint64_t{major} << 32 | minor, inode}, ""};
   out.set_name(name ? line + name : "");
   return true;
 }
@@ -99,19 +100,34 @@ bool each_area(uint64_t start, uint64_t end, bool &asked, Visit visit) noexcept 
   return true;
 }
 
+// As smaps says, for kernels that do not tell it with the mapping.
+uint64_t page_in_smaps(uint64_t start, uint64_t end) noexcept {
+  Lines lines("/proc/self/smaps");
+  Area area;
+  uint64_t largest = page_size();
+  while (const char *line = lines.next()) {
+    unsigned long long kib = 0;
+    if (parse(line, area) && area.start >= end) break;
+    if (area.end > start && std::sscanf(line, "KernelPageSize: %llu kB", &kib) == 1)
+      largest = std::max<uint64_t>(largest, kib << 10);
+  }
+  return largest;
+}
+
 bool starts_with(const char *text, const char *prefix) noexcept {
   return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
 }
 
 bool is_memory(const char *name) noexcept {
-  static constexpr const char *kMemory[] = {"/dev/shm/", "/memfd:", "/SYSV", "/dev/zero", "/anon_hugepage", "/dev/hugepages"};
+  static constexpr const char *kMemory[] = {"/dev/shm/", "/memfd:",        "/SYSV",
+                                            "/dev/zero", "/anon_hugepage", "/dev/hugepages"};
   return std::any_of(std::begin(kMemory), std::end(kMemory), [&](const char *prefix) { return starts_with(name, prefix); });
 }
 
 }  // namespace
 
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
-  Mapping m{false, true, true, true, true, false, false, 0};
+  Mapping m{false, true, true, true, true, false, false};
   bool asked = false;
   m.mapped = each_area(start, end, asked, [&](const Area &area) {
     const bool named = area.name[0] == '/';
@@ -121,11 +137,22 @@ Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
     m.anonymous = m.anonymous && !named && area.object.inode == 0;
     m.device = m.device || (named && !memory && starts_with(area.name, "/dev/"));
     m.file = m.file || (named && !memory && !starts_with(area.name, "/dev/"));
-    m.page = std::max(m.page, area.page);
   });
   if (!m.mapped) m = {};
   m.unknown = !asked;
   return m;
+}
+
+uint64_t largest_page(uint64_t start, uint64_t end) noexcept {
+  uint64_t largest = page_size();
+  bool told = true;
+  bool asked = false;
+  each_area(start, end, asked, [&](const Area &area) {
+    largest = std::max(largest, area.page);
+    const bool file = area.name[0] == '/' && !starts_with(area.name, "/dev/shm/");
+    told = told && (area.page || !file);  // what has no name has no huge pages of its own
+  });
+  return told ? largest : page_in_smaps(start, end);
 }
 
 size_t shared_objects(uint64_t start, uint64_t end, std::span<SharedObject> out) noexcept {

@@ -14,9 +14,12 @@ struct Mapping {
   bool anonymous = false;  // all of it is memory without a name
   bool file = false;       // some of it is a file on a filesystem, not anonymous or shared memory
   bool device = false;     // some of it is memory of a device (PFN or I/O mapping)
-  uint64_t page = 0;       // largest page size of the mappings: larger than the system's for hugetlb
 };
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept;
+
+// Largest page size of the mappings there: larger than the system's for hugetlb. Before Linux 6.11 the kernel may look
+// at every page for the answer, so this is for ranges that take far longer to pin.
+uint64_t largest_page(uint64_t start, uint64_t end) noexcept;
 
 // A file or memory object that is mapped shared.
 struct SharedObject {

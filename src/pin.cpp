@@ -24,7 +24,7 @@ namespace {
 constexpr uint64_t kSmallestSegment = uint64_t{256} << 20;  // refusals are not answered with smaller ones than this
 constexpr unsigned kMaxAttempts = 12;
 constexpr uint64_t kSegmentAlign = uint64_t{2} << 20;  // so that no huge page lies in two segments
-constexpr uint64_t kLookFirst = uint64_t{1} << 20;  // from this size on mappings are looked at before the driver is called
+constexpr uint64_t kLookFirst = uint64_t{1} << 20;  // from here on mappings are looked at before the driver is called
 constexpr uint64_t kNoDevicePointer = UINT64_MAX;  // kept for a segment whose device pointer was refused
 
 unsigned long long ull(uint64_t n) noexcept { return n; }
@@ -288,7 +288,7 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
   uint64_t align = kSegmentAlign;
   // Huge pages of a file of their own may be larger, and must not lie in two segments either.
   if (request.pages.size() > limit)
-    align = std::max(align, mapping_of(region.stretches.front().start, region.stretches.back().end).page);
+    align = std::max(align, largest_page(region.stretches.front().start, region.stretches.back().end));
   const Registry::Limits limits{limit, align, state.config().budget_bytes};
   switch (state.registry.reserve(request, limits, work, report)) {
     case Registry::Reserve::reserved:

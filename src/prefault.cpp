@@ -43,13 +43,13 @@ class Work {
 public:
   Work(const Extent &pages, const Mapping &mapping, const Prefault &how) noexcept
       : pages_(pages), writable_(mapping.writable), anonymous_(mapping.anonymous), stop_(how.stop),
-        slice_(std::max(kSlice, mapping.page)), next_(pages.start / slice_ * slice_), huge_(how.huge_pages) {
+        next_(pages.start / kSlice * kSlice), huge_(how.huge_pages) {
     // Where all pages are there threads would cost more than they gain.
-    while (next_ < pages_.end && all_present(slice_at(next_))) next_ += slice_;
+    while (next_ < pages_.end && all_present(slice_at(next_))) next_ += kSlice;
     advised_ = next_;
   }
 
-  uint64_t slices() const noexcept { return next_ < pages_.end ? (pages_.end - next_ + slice_ - 1) / slice_ : 0; }
+  uint64_t slices() const noexcept { return next_ < pages_.end ? (pages_.end - next_ + kSlice - 1) / kSlice : 0; }
 
   void run() noexcept {
     for (Extent slice; take(slice);) {
@@ -65,7 +65,7 @@ public:
 private:
   // Slices lie on multiples of their size, so that no huge page lies in two of them.
   Extent slice_at(uint64_t at) const noexcept {
-    return {std::max(at, pages_.start), std::min(at + slice_, pages_.end)};
+    return {std::max(at, pages_.start), std::min(at + kSlice, pages_.end)};
   }
 
   bool take(Extent &slice) noexcept {
@@ -77,7 +77,7 @@ private:
       advice_ = std::min(2 * advice_, kMostAdvice);
     }
     slice = slice_at(next_);
-    next_ += slice_;
+    next_ += kSlice;
     return true;
   }
 
@@ -125,7 +125,6 @@ private:
   const bool writable_;
   const bool anonymous_;
   const std::atomic<bool> *const stop_;
-  const uint64_t slice_;
 
   std::mutex mutex_;  // for all below
   uint64_t next_;
