@@ -7,7 +7,8 @@
 set -euo pipefail
 header=$1
 
-options=(--use-core --ctypes-prefix core::ffi --no-layout-tests --with-derive-default --disable-header-comment)
+options=(--use-core --ctypes-prefix core::ffi --no-layout-tests --with-derive-default --disable-header-comment
+  --no-rustfmt-bindings)
 # What later versions do by themselves.
 if bindgen --help | grep -q -e '--size_t-is-usize$'; then options+=(--size_t-is-usize); fi
 
@@ -22,4 +23,4 @@ print_bindings() {
 }
 
 # Edition 2024 wants the word "unsafe", which early versions do not print.
-print_bindings | sed 's/^extern "C" {$/unsafe &/' | rustfmt --edition 2024
+print_bindings | rustfmt --edition 2024 --config-path "$(dirname "$0")/.." | sed 's/^extern "C" {$/unsafe &/'

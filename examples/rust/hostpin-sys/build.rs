@@ -4,11 +4,8 @@ use std::path::Path;
 
 fn main() {
     let is_static = cfg!(feature = "static");
-    let found = pkg_config::Config::new()
-        .atleast_version("1.0")
-        .statik(is_static)
-        .cargo_metadata(!is_static)
-        .probe("hostpin");
+    let found =
+        pkg_config::Config::new().atleast_version("1.0").statik(is_static).cargo_metadata(!is_static).probe("hostpin");
     match found {
         Ok(library) if is_static => link_static(&library),
         Ok(_) => {}

@@ -54,12 +54,7 @@ pub struct hp_range {
     pub end: u64,
 }
 unsafe extern "C" {
-    pub fn hp_register_ranges(
-        base: *mut core::ffi::c_void,
-        ranges: *const hp_range,
-        n: usize,
-        flags: u32,
-    ) -> i32;
+    pub fn hp_register_ranges(base: *mut core::ffi::c_void, ranges: *const hp_range, n: usize, flags: u32) -> i32;
 }
 unsafe extern "C" {
     pub fn hp_unregister(ptr: *mut core::ffi::c_void) -> i32;
@@ -97,13 +92,8 @@ impl Default for hp_copy {
     }
 }
 unsafe extern "C" {
-    pub fn hp_split_copies(
-        in_: *const hp_copy,
-        n: usize,
-        out: *mut hp_copy,
-        capacity: usize,
-        count: *mut usize,
-    ) -> i32;
+    pub fn hp_split_copies(in_: *const hp_copy, n: usize, out: *mut hp_copy, capacity: usize, count: *mut usize)
+    -> i32;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -175,10 +165,7 @@ unsafe extern "C" {
     pub fn hp_query(ptr: *const core::ffi::c_void, len: usize, out: *mut hp_region) -> i32;
 }
 unsafe extern "C" {
-    pub fn hp_device_pointer(
-        ptr: *const core::ffi::c_void,
-        device_ptr: *mut *mut core::ffi::c_void,
-    ) -> i32;
+    pub fn hp_device_pointer(ptr: *const core::ffi::c_void, device_ptr: *mut *mut core::ffi::c_void) -> i32;
 }
 #[repr(C)]
 #[derive(Debug, Copy, Clone)]
@@ -249,11 +236,7 @@ unsafe extern "C" {
 unsafe extern "C" {
     pub fn hp_set_log_callback(
         fn_: ::core::option::Option<
-            unsafe extern "C" fn(
-                level: i32,
-                msg: *const core::ffi::c_char,
-                user: *mut core::ffi::c_void,
-            ),
+            unsafe extern "C" fn(level: i32, msg: *const core::ffi::c_char, user: *mut core::ffi::c_void),
         >,
         user: *mut core::ffi::c_void,
     );

@@ -14,28 +14,19 @@ fn statuses<T>(call: impl Fn(u32) -> i32) -> [i32; 2] {
 fn of_output_structures() {
     let memory = [0u8; 8];
     let query = statuses::<hp_region>(|struct_size| {
-        let mut out = hp_region {
-            struct_size,
-            ..Default::default()
-        };
+        let mut out = hp_region { struct_size, ..Default::default() };
         unsafe { hp_query(memory.as_ptr().cast(), memory.len(), &mut out) }
     });
     assert_eq!(query, [HP_PAGEABLE, HP_E_INVALID]);
 
     let backend = statuses::<hp_backend_info>(|struct_size| {
-        let mut out = hp_backend_info {
-            struct_size,
-            ..Default::default()
-        };
+        let mut out = hp_backend_info { struct_size, ..Default::default() };
         unsafe { hp_get_backend(&mut out) }
     });
     assert_eq!(backend, [HP_OK, HP_E_INVALID]);
 
     let stats = statuses::<hp_stats>(|struct_size| {
-        let mut out = hp_stats {
-            struct_size,
-            ..Default::default()
-        };
+        let mut out = hp_stats { struct_size, ..Default::default() };
         unsafe { hp_get_stats(&mut out) }
     });
     assert_eq!(stats, [HP_OK, HP_E_INVALID]);
@@ -45,16 +36,10 @@ fn of_output_structures() {
 fn of_job_structures() {
     let mut memory = vec![0u8; 4096];
     let base = memory.as_mut_ptr().cast();
-    let range = hp_range {
-        start: 0,
-        end: 4096,
-    };
+    let range = hp_range { start: 0, end: 4096 };
     let mut job = null_mut();
     let start = statuses::<hp_job_options>(|struct_size| {
-        let options = hp_job_options {
-            struct_size,
-            ..Default::default()
-        };
+        let options = hp_job_options { struct_size, ..Default::default() };
         let mut started = null_mut();
         let status = unsafe { hp_register_start(base, &range, 1, 0, &options, &mut started) };
         if status == HP_OK {
@@ -66,16 +51,10 @@ fn of_job_structures() {
     });
     assert_eq!(start, [HP_OK, HP_E_INVALID]);
 
-    assert_eq!(
-        unsafe { hp_register_start(base, &range, 1, 0, null(), &mut job) },
-        HP_OK
-    );
+    assert_eq!(unsafe { hp_register_start(base, &range, 1, 0, null(), &mut job) }, HP_OK);
     assert!(unsafe { hp_job_wait(job, u64::MAX) } >= 0);
     let poll = statuses::<hp_progress>(|struct_size| {
-        let mut out = hp_progress {
-            struct_size,
-            ..Default::default()
-        };
+        let mut out = hp_progress { struct_size, ..Default::default() };
         unsafe { hp_job_poll(job, &mut out) }
     });
     assert_eq!(poll, [HP_OK, HP_E_INVALID]);
@@ -87,10 +66,7 @@ fn of_job_structures() {
 fn of_the_configuration() {
     // Too late or not, which depends on the other tests: the message tells that from a wrong size.
     let configure = |struct_size| {
-        let config = hp_config {
-            struct_size,
-            ..Default::default()
-        };
+        let config = hp_config { struct_size, ..Default::default() };
         let status = unsafe { hp_configure(&config) };
         let words = unsafe { std::ffi::CStr::from_ptr(hp_last_error()) };
         status == HP_E_INVALID && words.to_string_lossy().contains("struct_size")
