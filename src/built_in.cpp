@@ -1,5 +1,6 @@
-// The backends that are built in, and for each the ELF note in which packagers and tools find the libraries that it opens
-// (UAPI.12, "ELF dlopen metadata"). In one file: a program that takes in the list from a static library takes in the notes.
+// The backends that are built in, and for each the ELF note in which packagers and tools find the libraries that it
+// opens (UAPI.12, "ELF dlopen metadata"). In one file: a program that takes the list from a static library takes the
+// notes with it.
 #include <iterator>
 
 #include "backend.h"
@@ -22,7 +23,8 @@ DLOPEN_NOTE("cuda", "Pins host memory for NVIDIA GPUs",
             R"(\"libcudart.so.13\",\"libcudart.so.12\",\"libcudart.so.11.0\",\"libcuda.so.1\")");
 #endif
 #if HOSTPIN_HIP
-DLOPEN_NOTE("hip", "Pins host memory for AMD GPUs", R"(\"libamdhip64.so.7\",\"libamdhip64.so.6\",\"libamdhip64.so.5\")");
+DLOPEN_NOTE("hip", "Pins host memory for AMD GPUs",
+            R"(\"libamdhip64.so.7\",\"libamdhip64.so.6\",\"libamdhip64.so.5\")");
 #endif
 #if HOSTPIN_LEVEL_ZERO
 DLOPEN_NOTE("level-zero", "Imports host memory for Intel GPUs", R"(\"libze_loader.so.1\")");
