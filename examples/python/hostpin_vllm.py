@@ -6,12 +6,12 @@
     from hostpin_vllm import host_registration_ranges        # _hisparse_registration_ranges of vllm.v1.hisparse.runtime
 
 Signatures, results and kinds of exceptions are those of vLLM as of September 2026. What the library does better comes
-with them: no error is left behind in the CUDA runtime for a later call, 512 GiB and more work, buffers that share a page
-do too, and any vendor's driver is used. Different from vLLM, on purpose:
+with them: no error is left behind in the CUDA runtime for a later call, 512 GiB and more work, buffers that share a
+page do too, and any vendor's driver is used. Different from vLLM, on purpose:
 
 - The same range registered again is counted, on all vendors: it works, and is to be ended as often.
-- Memory that other code has pinned already is not an error of the driver (712): host_register says False, since there is
-  nothing to end, and pin_tensor raises.
+- Memory that other code has pinned already is not an error of the driver (712) and no warning: host_register says
+  False, since there is nothing to end. pin_tensor raises.
 - Log lines go to the logger "hostpin_vllm", in the library's words, next to the library's own log.
 - host_registration_ranges takes tensors of size 0; with 0 blocks it raises ValueError, not ZeroDivisionError.
 
@@ -42,13 +42,11 @@ def host_register(ptr: int, num_bytes: int) -> bool:
     if not ptr or num_bytes <= 0:
         return False
     try:
-        status = hostpin.register(ptr, num_bytes)
+        status = hostpin.register(ptr, num_bytes, hostpin.Register.REQUIRED)
     except hostpin.Error as error:
-        logger.warning("host memory is not pinned, transfers work but are slower: %s", error)
+        _log_refusal(error)
         return False
-    if status == hostpin.Status.PAGEABLE:
-        _log_pageable()
-    elif status == hostpin.Status.FOREIGN:
+    if status == hostpin.Status.FOREIGN:
         logger.info("host memory at 0x%x is pinned already, by other code", ptr)
     return status == hostpin.Status.OK
 
@@ -96,15 +94,14 @@ def unpin_tensor(tensor: Any) -> None:
         raise RuntimeError("cudaHostUnregister failed: %s" % error) from error
 
 
-def _log_pageable() -> None:
-    """Once where there is no backend at all, else each time."""
-    global _said_no_backend
-    reason = hostpin.lib.hp_last_error().decode("utf-8", "replace")
-    if hostpin.backend().backend != hostpin.Backend.NONE:
-        logger.warning("host memory is not pinned, transfers work but are slower: %s", reason)
-    elif not _said_no_backend:
-        _said_no_backend = True
-        logger.info("host memory cannot be pinned on this machine: %s", reason)
+def _log_refusal(error: hostpin.Error) -> None:
+    """Each one; only once that the machine can pin nothing at all."""
+    global _said_unavailable
+    if error.status != hostpin.Status.E_UNAVAILABLE:
+        logger.warning("host memory is not pinned, transfers work but are slower: %s", error)
+    elif not _said_unavailable:
+        _said_unavailable = True
+        logger.info("host memory cannot be pinned on this machine: %s", error)
 
 
-_said_no_backend = False
+_said_unavailable = False

@@ -310,8 +310,7 @@ def test_refused_memory_is_pageable_or_an_error_if_required(pool):
         hostpin.pin(pool, Register.REQUIRED)
     assert raised.value.status is (Status.E_REFUSED if PINS else Status.E_UNAVAILABLE)
     assert raised.value.native == (2 if PINS else 0)
-    assert str(raised.value).startswith("hp" if not PINS else "cudaHostRegister" if VARIANT == "cudart12" else "hipHostRegister") \
-        or "no GPU runtime is usable" in str(raised.value)
+    assert ("HostRegister(0x" if PINS else "no GPU runtime is usable") in str(raised.value)
     pool.close()  # nothing holds it
 
 
@@ -362,8 +361,9 @@ def test_addresses_are_not_cut(address):
 
 @pytest.mark.parametrize("number", [-1, 2**64, 2**70])
 def test_numbers_that_do_not_fit_are_errors(number, pool):
-    for call in [lambda: hostpin.query(number, 1), lambda: hostpin.query(4096, number), lambda: hostpin.register(number, 1),
-                 lambda: hostpin.register(4096, number), lambda: hostpin.unregister(number), lambda: hostpin.device_pointer(number),
+    for call in [lambda: hostpin.query(number, 1), lambda: hostpin.query(4096, number),
+                 lambda: hostpin.register(number, 1), lambda: hostpin.register(4096, number),
+                 lambda: hostpin.unregister(number), lambda: hostpin.device_pointer(number),
                  lambda: hostpin.split_copies([(number, 0, 1)]), lambda: hostpin.split_copies([(4096, 0, number)]),
                  lambda: hostpin.split_ranges([number], 1, PAGE), lambda: hostpin.split_ranges([], 1, number),
                  lambda: hostpin.split_ranges([], 1, PAGE, number), lambda: hostpin.pin(pool, number),
@@ -390,9 +390,10 @@ def test_device_pointers(pool):
 
 def test_backend_and_counters(pool):
     info = hostpin.backend()
-    assert info.name == {"none": "none", "cudart12": "cuda", "amdhip6": "hip"}[VARIANT]
-    assert info.backend == {"none": hostpin.Backend.NONE, "cudart12": hostpin.Backend.CUDA, "amdhip6": hostpin.Backend.HIP}[VARIANT]
-    assert info.runtime_file == {"none": ""}.get(VARIANT, os.environ.get("HOSTPIN_CUDART") or os.environ.get("HOSTPIN_AMDHIP"))
+    name, file = {"none": ("none", None), "cudart12": ("cuda", "HOSTPIN_CUDART"),
+                  "amdhip6": ("hip", "HOSTPIN_AMDHIP")}[VARIANT]
+    assert info.name == name and info.backend == hostpin.Backend[name.upper()]
+    assert info.runtime_file == (os.environ[file] if file else "")
     assert info.device_count == (1 if PINS else 0)
     assert bool(info.capabilities & hostpin.Capability.DEVICE_POINTER) == PINS
     assert bool(info.cuda_reason) == (VARIANT != "cudart12") and bool(info.hip_reason) == (VARIANT != "amdhip6")
@@ -425,7 +426,8 @@ def test_each_range_is_a_segment(pool):
         base = pinned.address
         assert pinned.status is PINNED
         if PINS:
-            assert [hostpin.query(base + start, 1)[2:4] for start, _ in ranges] == [(base + a, base + b) for a, b in ranges]
+            for start, end in ranges:
+                assert hostpin.query(base + start, 1)[2:4] == (base + start, base + end)
             assert hostpin.query(base, 4 * PAGE).one_segment and not hostpin.query(base, 5 * PAGE).one_segment
         copies = hostpin.split_copies([(base + PAGE, 77, 2 * PAGE), (base + 3 * PAGE, 1 << 63, 6 * PAGE), (base, 5, 0)])
         assert sum(size for _, _, size in copies) == 8 * PAGE
@@ -470,8 +472,8 @@ def model_of_split_ranges(sizes, blocks, total, chunk, page):
 
 
 @hypothesis.settings(max_examples=2000, deadline=None, database=None)
-@hypothesis.given(some.lists(some.integers(0, 9), max_size=4), some.integers(0, 5), some.integers(1, 8), some.integers(0, 8),
-                  some.integers(0, 40), some.integers(-3, 3))
+@hypothesis.given(some.lists(some.integers(0, 9), max_size=4), some.integers(0, 5), some.integers(1, 8),
+                  some.integers(0, 8), some.integers(0, 40), some.integers(-3, 3))
 def test_split_ranges_does_what_the_model_does(block_sizes, blocks, page, padding, chunk, error):
     sizes = [size * max(blocks, 1) for size in block_sizes]
     if sizes and error > 1:
@@ -489,10 +491,11 @@ def test_split_ranges_does_what_the_model_does(block_sizes, blocks, page, paddin
 
 
 def test_split_ranges_gives_the_known_answers():
+    names = ("tensor_sizes", "num_blocks", "total_size", "max_chunk_bytes", "page_size")
     count = 0
     for line in (pathlib.Path(os.environ["HOSTPIN_TEST_DATA"]) / "split_ranges.jsonl").read_text().splitlines():
         case = json.loads(line)
-        arguments = [case[name] for name in ("tensor_sizes", "num_blocks", "total_size", "max_chunk_bytes", "page_size")]
+        arguments = [case[name] for name in names]
         if "error" in case:
             with pytest.raises(hostpin.InvalidError) as raised:
                 hostpin.split_ranges(*arguments)
@@ -558,7 +561,8 @@ def test_a_cancelled_job_releases_what_it_had():
         sim.unblock_registers()
         with pytest.raises(hostpin.Error) as raised:
             job.wait()
-        assert raised.value.status is Status.E_CANCELLED and job.poll().status == Status.E_CANCELLED and job.status is None
+        assert raised.value.status is Status.E_CANCELLED and job.poll().status == Status.E_CANCELLED
+        assert job.status is None
     job.close()
     assert not hostpin.is_pinned(memory, PAGE)
     memory.close()

@@ -29,9 +29,10 @@ def run(arguments, variant, **variables):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HOSTPIN_")}
     environment.update(VARIANTS[variant], HOSTPIN_TEST_VARIANT=variant, HOSTPIN_TEST_SIMULATION=str(SIMULATION),
                        HOSTPIN_TEST_DATA=str(DATA), LD_LIBRARY_PATH=str(LIBRARY.parent), PYTHONPATH=str(MODULES),
-                       PYTHONDONTWRITEBYTECODE="1", PYTHONUNBUFFERED="1")
+                       PYTHONDONTWRITEBYTECODE="1")
     environment.update(variables)
-    return subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True, timeout=120)
+    return subprocess.run([sys.executable, *map(str, arguments)], env=environment, capture_output=True, text=True,
+                          timeout=120)
 
 
 def run_cases(file, variant, folder):
