@@ -1,6 +1,6 @@
 //! Finds libhostpin by pkg-config and links it.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 fn main() {
     let is_static = cfg!(feature = "static");
@@ -21,7 +21,7 @@ fn main() {
 
 // pkg-config's own output falls back to the shared library where the static one lies in a system folder.
 fn link_static(library: &pkg_config::Library) {
-    let has_archive = |path: &&std::path::PathBuf| Path::new(path).join("libhostpin.a").exists();
+    let has_archive = |path: &&PathBuf| path.join("libhostpin.a").exists();
     let Some(folder) = library.link_paths.iter().find(has_archive) else {
         eprintln!(
             "feature `static`: there is no libhostpin.a in {:?}; build libhostpin with -Ddefault_library=both",
@@ -29,6 +29,8 @@ fn link_static(library: &pkg_config::Library) {
         );
         std::process::exit(1);
     };
+    // It becomes a part of this crate.
+    println!("cargo:rerun-if-changed={}/libhostpin.a", folder.display());
     println!("cargo:rustc-link-search=native={}", folder.display());
     println!("cargo:rustc-link-lib=static=hostpin");
     for name in library.libs.iter().filter(|name| *name != "hostpin") {

@@ -4,6 +4,8 @@ use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::mem::transmute;
 use std::sync::{Mutex, MutexGuard};
 
+use hostpin::Backend;
+
 unsafe extern "C" {
     fn dlopen(file: *const c_char, flags: c_int) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
@@ -15,6 +17,7 @@ static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
 
 pub struct Simulation {
     library: *mut c_void,
+    vendor: c_int,
     _lock: MutexGuard<'static, ()>,
 }
 
@@ -25,11 +28,14 @@ impl Simulation {
     /// The driver as at load, then with `script` on top. One test at a time has it.
     pub fn with(script: &str) -> Self {
         let lock = ONE_AT_A_TIME.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
-        let backend = hostpin::backend().unwrap();
-        assert_eq!(&*backend.name, "cuda", "HOSTPIN_CUDART does not name the simulated runtime");
+        let vendor = match hostpin::backend().unwrap().backend {
+            Backend::Cuda => 0,
+            Backend::Hip => 1,
+            other => panic!("{other:?}: neither HOSTPIN_CUDART nor HOSTPIN_AMDHIP names a simulated runtime"),
+        };
         let library = unsafe { dlopen(c"libhostpin-sim.so.0".as_ptr(), RTLD_NOW) };
         assert!(!library.is_null(), "LD_LIBRARY_PATH does not name the folder of libhostpin-sim.so.0");
-        let simulation = Simulation { library, _lock: lock };
+        let simulation = Simulation { library, vendor, _lock: lock };
         assert_eq!(simulation.registrations(), 0, "a test left memory registered");
         unsafe { transmute::<*mut c_void, extern "C" fn()>(simulation.function(c"hps_reset"))() };
         let script = CString::new(script).unwrap();
@@ -54,14 +60,14 @@ impl Simulation {
     pub fn pin_foreign(&self, memory: &[u8]) {
         type Pin = extern "C" fn(c_int, *const c_void, usize) -> c_int;
         let pin = unsafe { transmute::<*mut c_void, Pin>(self.function(c"hps_pin_foreign")) };
-        assert_eq!(pin(0, memory.as_ptr().cast(), memory.len()), 0);
+        assert_eq!(pin(self.vendor, memory.as_ptr().cast(), memory.len()), 0);
     }
 
     /// Releases it again.
     pub fn unpin_foreign(&self, memory: &[u8]) {
         type Unpin = extern "C" fn(c_int, *const c_void) -> c_int;
         let unpin = unsafe { transmute::<*mut c_void, Unpin>(self.function(c"hps_unpin_foreign")) };
-        assert_eq!(unpin(0, memory.as_ptr().cast()), 0, "it is pinned no more");
+        assert_eq!(unpin(self.vendor, memory.as_ptr().cast()), 0, "it is pinned no more");
     }
 
     /// From now on register calls wait, until `unblock`.
