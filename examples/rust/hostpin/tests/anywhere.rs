@@ -172,6 +172,16 @@ fn pools_are_cut_at_blocks() {
 }
 
 #[test]
+fn threads_may_share_what_their_memory_allows() {
+    fn shared<T: Send + Sync>() {}
+    shared::<Pinned<Vec<u8>>>();
+    shared::<Pinned<&mut [u8]>>();
+    shared::<Pinned<ReadOnly<Arc<[u8]>>>>();
+    shared::<Job<MmapMut>>();
+    shared::<hostpin::Error>();
+}
+
+#[test]
 fn flags_are_those_of_the_library() {
     assert_eq!(Flags::default(), Flags::NONE);
     let mut flags = Flags::PORTABLE | Flags::DONTFORK;
