@@ -36,8 +36,8 @@ def pin_together(pool: Any, all_pinned: Any, barrier: Any) -> Optional[hostpin.P
         pinned = hostpin.pin(pool, hostpin.Register.REQUIRED | hostpin.Register.SERIALIZE | hostpin.Register.PREFAULT)
     except hostpin.Error as error:
         all_pinned.value = 0
-        print("process %d could not pin: %s" % (os.getpid(), error), file=sys.stderr, flush=True)
-    barrier.wait(PATIENCE)  # raises if one of the others has died
+        sys.stderr.write("process %d could not pin: %s\n" % (os.getpid(), error))
+    barrier.wait(PATIENCE)  # raises then if one of the others has died
     if pinned and not all_pinned.value:
         pinned.close()
         pinned = None
@@ -48,7 +48,7 @@ def run_rank(rank: int, pool_name: str, all_pinned: Any, barrier: Any) -> None:
     """What each process does."""
     pool = shared_memory.SharedMemory(name=pool_name)
     pinned = pin_together(pool, all_pinned, barrier)
-    print("rank %d: %s" % (rank, "pinned, as in all others" if pinned else "not pinned, as in all others"), flush=True)
+    sys.stdout.write("rank %d: %s, as in all others\n" % (rank, "pinned" if pinned else "not pinned"))
     # Copies between the pool and a GPU go here. They are right in both cases.
     if pinned:
         pinned.close()  # before the memory goes

@@ -189,6 +189,19 @@ def test_it_is_alive_as_long_as_it_is_pinned():
     assert gone() is None
 
 
+def test_the_storage_of_a_tensor_is_held_too():
+    class Storage(bytearray):
+        pass
+
+    tensor = Tensor(Storage(PAGE))
+    alive = weakref.ref(tensor.memory)
+    with hostpin.pin(tensor):
+        tensor.memory = bytearray(PAGE)  # as torch's set_() does
+        gc.collect()
+        assert alive() is not None
+    assert alive() is None
+
+
 def test_close_again_does_nothing(pool):
     before = sim.calls("unregister")
     pinned = hostpin.pin(pool)
@@ -585,7 +598,7 @@ def test_a_job_that_nobody_has_is_cancelled_and_holds_its_memory_until_it_is_ove
     gc.collect()
     if PINS:
         sim.block_registers()
-    job = hostpin.Job(buffer, chunk_bytes=1 << 21)
+    job = hostpin.Job(buffer, chunk_bytes=1 << 21, pause=3600.0)
     if PINS:
         sim.wait_until_one_is_blocked()
     del buffer, job
@@ -672,18 +685,20 @@ def test_an_exception_from_progress_ends_the_pinning():
     def stop(progress):
         raise KeyboardInterrupt
 
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as raised:  # and with it the frames, which hold all they can
         hostpin.pin(memory, progress=stop)
     assert not hostpin.is_pinned(memory, PAGE)
     memory.close()
+    del raised
 
 
 def test_a_refusal_with_progress_is_an_error_if_required():
     memory = big(1)
     sim.script("fail=register:*:801")
-    with pytest.raises(hostpin.Error):
+    with pytest.raises(hostpin.Error) as raised:
         hostpin.pin(memory, Register.REQUIRED, progress=True)
     memory.close()
+    del raised
 
 
 class Screen(io.StringIO):

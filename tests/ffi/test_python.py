@@ -41,8 +41,18 @@ def test_examples_in_the_documentation(module, examples, variant):
 @EACH_VARIANT
 def test_exit_releases_nothing_and_leaves_the_memory_in_place(variant, tmp_path):
     # on_exit() calls a C function with the exit code and a pointer when the interpreter is gone: dprintf(1, text).
+    # Whether the interpreter frees all its objects before that depends on much, so this is done here.
     done = run_script(variant, """
-        import ctypes, mmap, sys
+        import atexit, ctypes, gc, mmap, sys, weakref
+
+        @atexit.register  # first, and so called last
+        def free_everything():
+            global memory, pinned
+            weakref.finalize._registry.clear()
+            hostpin._in_place.clear()
+            del memory, pinned
+            gc.collect()
+
         import hostpin
         memory = mmap.mmap(-1, 1 << 20)
         memory.write(b"still here")
@@ -76,6 +86,22 @@ def test_exit_with_everything_under_way(variant, way):
         threading.Thread(target=lambda: hostpin.pin(bytearray(1 << 20)), daemon=True).start()
         """ + way, HOSTPIN_SIM="delay=register:30,exit=abort", HOSTPIN_LOG="debug")
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@EACH_VARIANT
+def test_the_log_callback_is_not_called_when_the_interpreter_goes(variant):
+    done = run_script(variant, """
+        import atexit
+
+        @atexit.register  # first, and so called last
+        def log_a_line():
+            hostpin.pin(bytearray(4096))
+
+        import hostpin
+        hostpin.set_log_callback(lambda level, text: print("called"))
+        """, HOSTPIN_SIM="fail=register:*:2")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert done.stderr.startswith("hostpin: warning: ") and done.stderr.count("\n") == 1
 
 
 # ---- Fork ------------------------------------------------------------------------------------------------------------
