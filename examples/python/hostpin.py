@@ -44,6 +44,7 @@ import atexit
 import contextlib
 import ctypes
 import enum
+import importlib
 import os
 import sys
 import threading
@@ -473,7 +474,7 @@ def _leave_in_place() -> None:
     # interpreter must not come any more either.
     for memory in _in_place:
         _keep_for_ever(memory)
-    lib.hp_set_log_callback(_LogFunction(), None)
+    lib.hp_set_log_callback(_LogFunction(0), None)
 
 
 def _collect(memory: _Memory) -> None:
@@ -704,7 +705,7 @@ def pin(buffer: Any, flags: int = 0, *, ranges: Optional[Iterable[Tuple[int, int
 def _bar() -> Callable[[Progress], Any]:
     """Shows progress to a person."""
     try:
-        from tqdm import tqdm  # type: ignore[import]
+        tqdm = importlib.import_module("tqdm").tqdm
     except ImportError:
         return _line if sys.stderr.isatty() else lambda progress: None
     bars: List[Any] = []
@@ -779,7 +780,7 @@ def split_copies(copies: Iterable[Tuple[int, int, int]]) -> List[Tuple[int, int,
     >>> split_copies([(0x10000, 2**63 + 4096, 100)])
     [(65536, 9223372036854779904, 100)]
     """
-    given = [tuple(_unsigned(number, "copy %d" % i) for number in copy) for i, copy in enumerate(copies)]
+    given = [_Copy(*(_unsigned(number, "copy %d" % i) for number in copy)) for i, copy in enumerate(copies)]
     source = (_Copy * len(given))(*given)
     count = c_size_t(len(given))
     while True:
@@ -910,16 +911,15 @@ def set_log_callback(function: Optional[Callable[[LogLevel, str], Any]]) -> None
     >>> set_log_callback(None)
     """
     if function is None:
-        lib.hp_set_log_callback(_LogFunction(), None)
+        lib.hp_set_log_callback(_LogFunction(0), None)
         return
     receive = function
 
-    @_LogFunction
     def call(level: int, text: bytes, user: Any) -> None:
         receive(LogLevel(level), text.decode("utf-8", "replace"))
 
-    _log_functions.append(call)
-    lib.hp_set_log_callback(call, None)
+    _log_functions.append(_LogFunction(call))
+    lib.hp_set_log_callback(_log_functions[-1], None)
 
 
 def configure(**fields: Any) -> None:
@@ -933,7 +933,7 @@ def configure(**fields: Any) -> None:
     hostpin.InvalidError: whether it is too late or out of range
     """
     config = _Config()
-    known = dict(config._fields_[1:-1])
+    known: Dict[str, Any] = {field[0]: field[1] for field in config._fields_[1:-1]}
     for name, value in fields.items():
         if name not in known:
             raise TypeError("configure() has no field %r; there are %s" % (name, ", ".join(known)))
