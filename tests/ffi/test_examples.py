@@ -5,6 +5,7 @@ import os
 import pathlib
 import pty
 import re
+import select
 import shutil
 import signal
 import subprocess
@@ -300,8 +301,9 @@ def read_until(file, *texts):
     """What a program writes, until all these texts have come."""
     seen = ""
     while not all(text in seen for text in texts):
-        more = os.read(file, 4096).decode()
-        assert more, f"it ended: {seen}"
+        ready, _, _ = select.select([file], [], [], 60)
+        more = os.read(file, 4096).decode() if ready else ""
+        assert more, f"nothing more came after: {seen}"
         seen += more
     return seen
 
@@ -378,9 +380,13 @@ def test_kv_cache_is_refused_half_way(programs, driver):
 
 
 def test_kv_cache_copies_in_smaller_pieces_where_the_driver_takes_less(programs, cuda):
-    """Segments of 1 MiB under tensors of 960 KiB: seven borders, each inside of a tensor."""
     done = run([programs / "kv_cache", *SMALL_CACHE], HOSTPIN_MAX_SEGMENT="1M", **cuda.variables())
-    assert done.returncode == PINNED and done.stdout.endswith("copied 4 layers: 8 copies, made in 15 pieces\n")
+    (pins,) = cuda.pins().values()
+    base, tensor = pins[0][0], 30 * 32 << 10
+    inside = sum((address - base) % tensor != 0 for address, _ in pins)
+    assert len(pins) >= 8 and inside >= 7
+    assert done.returncode == PINNED
+    assert done.stdout.endswith(f"copied 4 layers: 8 copies, made in {8 + inside} pieces\n")
 
 
 def test_kv_cache_does_not_unmap_what_the_driver_keeps(plain, cuda):
@@ -495,7 +501,7 @@ def test_shared_pool_ends_when_a_process_dies(plain, special_process, cuda):
 
 def test_shared_pool_leaves_no_process_behind_when_it_is_killed(plain, cuda):
     command = [str(c) for c in shared_pools(plain)["shared_pool"]]
-    variables = environment(**cuda.variables("delay=register:600000"))
+    variables = environment(**cuda.variables("delay=register:120000"))
     with subprocess.Popen(command, env=variables, stdout=subprocess.PIPE) as process:
         try:
             deadline = time.monotonic() + 60
