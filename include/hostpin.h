@@ -2,7 +2,8 @@
  *
  * SPDX-License-Identifier: MIT
  *
- * This header is the reference manual of libhostpin. It is plain C99 and C++.
+ * This header is the reference manual of libhostpin. It is plain C99 and C++, with no inline functions and no enum
+ * types. For parsers that know no attributes, such as cffi's: cc -E -P '-D__attribute__(x)=' hostpin.h
  *
  * What the library does
  *   A GPU copies from and to ordinary ("pageable") memory through a bounce buffer of its driver, at a fraction of the
@@ -288,9 +289,8 @@ typedef struct hp_progress {
 /* hp_register_start - as hp_register_ranges(), but on a thread of the library, chunk by chunk.
  *
  * Returns at once. Chunks that are pinned are usable, and seen by hp_query(), before the job ends. They are pinned on
- * the device whose context is current in the calling thread, where the backend has such a thing (CUDA). All jobs of a
- * process together pin one chunk at a time. A driver that refuses because of another thread's stream capture is asked
- * again for a few seconds.
+ * the device that is current in the calling thread (CUDA, HIP). All jobs of a process together pin one chunk at a time.
+ * A driver that refuses because of another thread's stream capture is asked again for a few seconds.
  *
  *   options  may be NULL
  *   job      receives the job, to be given to hp_job_free() in the end; NULL where this function fails
@@ -309,8 +309,7 @@ HP_API HP_MUST_CHECK int32_t hp_job_poll(hp_job *job, hp_progress *out);
 HP_API HP_MUST_CHECK int32_t hp_job_wait(hp_job *job, uint64_t timeout_ns);
 
 /* hp_job_cancel - ask it to stop; takes effect within one chunk, and releases what the job had pinned, with `keep` too.
- * A job that waits for pages which another thread is pinning stops when that one is done. This call does not wait.
- * After the end of the job it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
+ * This call does not wait. After the end of the job it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
 HP_API HP_MUST_CHECK int32_t hp_job_cancel(hp_job *job);
 
 /* hp_job_free - give the handle back. A job that still runs goes on by itself: its registration can be queried and
