@@ -309,7 +309,8 @@ HP_API HP_MUST_CHECK int32_t hp_job_poll(hp_job *job, hp_progress *out);
 HP_API HP_MUST_CHECK int32_t hp_job_wait(hp_job *job, uint64_t timeout_ns);
 
 /* hp_job_cancel - ask it to stop; takes effect within one chunk, and releases what the job had pinned, with `keep` too.
- * This call does not wait. After the end of the job it does nothing. Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
+ * This call does not wait. After the end of the job it does nothing.
+ * Returns HP_OK, HP_E_INVALID, HP_E_FORKED. Since 1.0. */
 HP_API HP_MUST_CHECK int32_t hp_job_cancel(hp_job *job);
 
 /* hp_job_free - give the handle back. A job that still runs goes on by itself: its registration can be queried and
