@@ -1,7 +1,6 @@
 """What hostpin.py does within one process. Run by test_python.py, once for each variant."""
 import array
 import ctypes
-import errno
 import gc
 import io
 import json
@@ -11,7 +10,6 @@ import pathlib
 import pickle
 import sys
 import threading
-import time
 import types
 import weakref
 from multiprocessing import shared_memory

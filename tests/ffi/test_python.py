@@ -35,6 +35,14 @@ def test_examples_in_the_documentation(module, examples, variant):
     assert int(re.search(r"^(\d+) passed", done.stdout, flags=re.M)[1]) >= examples
 
 
+@EACH_VARIANT
+def test_the_program_in_the_readme(variant):
+    program, = re.findall(r"^```python\n(.*?)^```$", (MODULES / "README.md").read_text(), flags=re.M | re.S)
+    done = run_script(variant, program, HOSTPIN_LOG="off")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("PAGEABLE no GPU runtime" if variant == "none" else "OK ")
+
+
 # ---- Exit ------------------------------------------------------------------------------------------------------------
 
 
@@ -197,6 +205,7 @@ def test_configuration_from_code(variant):
 def test_pip_installs_it(tmp_path):
     source, target = tmp_path / "source", tmp_path / "target"
     shutil.copytree(MODULES, source, ignore=shutil.ignore_patterns("__pycache__"))
+    source.chmod(0o755)  # setuptools builds in the folder
     done = subprocess.run([sys.executable, "-m", "pip", "--no-cache-dir", "--disable-pip-version-check", "install",
                            "--no-index", "--no-build-isolation", "--no-deps", "--target", target, source],
                           capture_output=True, text=True)
