@@ -41,7 +41,6 @@ HOSTPIN_LIBRARY names. `lib` is the library itself with the types of all its fun
 from __future__ import annotations
 
 import atexit
-import contextlib
 import ctypes
 import enum
 import importlib
@@ -51,7 +50,7 @@ import threading
 import time
 import weakref
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
-from typing import (Any, Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type,
+from typing import (Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type,
                     Union)
 
 __version__ = "1.0.0"
@@ -433,15 +432,19 @@ class _Memory:
             array[index].end = _unsigned(end, "end of range %d" % index)
         return array
 
-    @contextlib.contextmanager
-    def let_go_after_errors(self) -> Iterator[None]:
-        # Not left to reference counts: a traceback keeps them.
-        try:
-            yield
-        except BaseException:
-            if not self.registered:
-                self.let_go()
-            raise
+    def register(self, flags: int, ranges: Optional[Iterable[Tuple[int, int]]]) -> Status:
+        flags = self.flags(flags)
+        array = None if ranges is None else self.ranges(ranges)
+        _in_place.add(self)
+        self.registered = True  # until the answer is known: Ctrl-C is raised when the call returns, and hides it
+        if array is None:
+            code = lib.hp_register(self.address, self.nbytes, flags)
+        else:
+            code = lib.hp_register_ranges(self.address, array, len(array), flags)
+        # After PAGEABLE and FOREIGN nothing is to be ended. Doing it all the same could end another one's registration
+        # that was made with the same address since.
+        self.registered = code in (Status.OK, Status.E_STUCK)
+        return _check(code)
 
     def end(self) -> None:
         """Ends the registration if there is one, once, and lets the memory go. Raises if the driver keeps the pages."""
@@ -449,12 +452,15 @@ class _Memory:
             self._ends.pop()
         except IndexError:
             return
-        if self.registered:
-            code = lib.hp_unregister(self.address)
-            # Not found: ended by unregister_all(). In a forked child there is nothing to end.
-            if code not in (Status.OK, Status.E_NOT_FOUND, Status.E_FORKED):
-                self._ends.append(True)
-                raise _error(code)
+        try:
+            if self.registered:
+                code = lib.hp_unregister(self.address)
+                # Not found: ended by unregister_all(). In a forked child there is nothing to end.
+                if code not in (Status.OK, Status.E_NOT_FOUND, Status.E_FORKED):
+                    raise _error(code)
+        except BaseException:  # also Ctrl-C, which is raised when the call returns and hides what it returned
+            self._ends.append(True)
+            raise
         self.let_go()
 
     def let_go(self) -> None:
@@ -464,7 +470,7 @@ class _Memory:
             owners[0].release()
 
 
-# Memory that is or may be pinned. What the driver does not release stays in here, and so in place, for ever.
+# All memory that has been given to the library. What the driver does not release stays in here, and so in place.
 _in_place: Set[_Memory] = set()
 
 
@@ -472,7 +478,7 @@ _in_place: Set[_Memory] = set()
 def _leave_in_place() -> None:
     # The interpreter is about to free its objects, and pinned memory must not be unmapped. A callback into the
     # interpreter must not come any more either.
-    for memory in _in_place:
+    for memory in list(_in_place):
         _keep_for_ever(memory)
     lib.hp_set_log_callback(_LogFunction(0), None)
 
@@ -492,19 +498,12 @@ class Pinned:
 
     def __init__(self, buffer: Any, flags: int = 0, *, ranges: Optional[Iterable[Tuple[int, int]]] = None) -> None:
         memory = self._memory = _Memory(buffer)
-        with memory.let_go_after_errors():
-            if ranges is None:
-                code = lib.hp_register(memory.address, memory.nbytes, memory.flags(flags))
-            else:
-                array = memory.ranges(ranges)
-                code = lib.hp_register_ranges(memory.address, array, len(array), memory.flags(flags))
-            # After PAGEABLE and FOREIGN nothing is to be ended. Doing it all the same could end another one's
-            # registration that was made with the same address since.
-            memory.registered = code in (Status.OK, Status.E_STUCK)
-            if memory.registered:
-                _in_place.add(memory)
-            self._status = _check(code)
-        self._reason = "" if code == Status.OK else _last_text()
+        try:
+            self._status = memory.register(flags, ranges)
+            self._reason = "" if self._status == Status.OK else _last_text()
+        except BaseException:
+            _collect(memory)  # not left to reference counts: the traceback keeps them
+            raise
         weakref.finalize(self, _collect, memory).atexit = False
 
     @property
@@ -588,11 +587,17 @@ class Job(Pinned):
                               prefault_threads=_unsigned(prefault_threads, "prefault_threads", 32))
         memory = self._memory = _Memory(buffer)
         self._handle = c_void_p()
-        with memory.let_go_after_errors():
+        try:
             array = memory.ranges(ranges)
+            _in_place.add(memory)
             _check(lib.hp_register_start(memory.address, array, len(array), memory.flags(flags), ctypes.byref(options),
                                          ctypes.byref(self._handle)))
-        _in_place.add(memory)
+        except BaseException:
+            if self._handle:
+                _collect_job(self._handle, memory)
+            else:
+                memory.let_go()
+            raise
         # The handle is freed when nobody can be inside a method of this object any more.
         weakref.finalize(self, _collect_job, self._handle, memory).atexit = False
 

@@ -1,4 +1,5 @@
 """What hostpin.py does within one process. Run by test_python.py, once for each variant."""
+import _thread
 import array
 import ctypes
 import gc
@@ -285,6 +286,27 @@ def test_a_stuck_one_that_is_collected_leaves_its_memory_in_place():
     if PINS:
         next(iter(hostpin._in_place)).end()
         assert sim.none_pinned(address, PAGE)
+        gc.collect()
+        assert alive() is None
+
+
+def test_one_that_is_stuck_half_way_leaves_its_memory_in_place():
+    class Buffer(bytearray):
+        pass
+
+    buffer = Buffer(32 * PAGE)
+    alive = weakref.ref(buffer)
+    sim.script("fail=register:2+:801,fail=unregister:1-2:1")
+    if PINS:
+        with pytest.raises(hostpin.Error) as raised:
+            hostpin.pin(buffer, ranges=[(0, 8 * PAGE), (16 * PAGE, 24 * PAGE)])
+        assert raised.value.status is Status.E_STUCK
+        del raised
+    del buffer
+    gc.collect()
+    assert (alive() is not None) == PINS
+    if PINS:
+        next(iter(hostpin._in_place)).end()
         gc.collect()
         assert alive() is None
 
@@ -664,6 +686,47 @@ def test_other_threads_run_while_the_driver_works(pool, start):
     sim.unblock_registers()
     thread.join()
     assert results.pop().status is Status.OK
+
+
+def interrupt_while_blocked(what):
+    """Ctrl-C in the main thread while the driver works for it."""
+
+    def interrupt():
+        assert sim.control.hps_wait_blocked(what, 1, 30000) == 0
+        _thread.interrupt_main()
+        sim.control.hps_unblock(what)
+
+    sim.control.hps_block(what)
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    return thread
+
+
+@pytest.mark.parametrize("ranges", [None, [(0, PAGE), (PAGE, 16 * PAGE)]], ids=["one range", "two ranges"])
+def test_an_interrupted_pin_is_undone(pool, ranges):
+    if not PINS:
+        return
+    with pytest.raises(KeyboardInterrupt) as raised:
+        thread = interrupt_while_blocked(b"register")
+        hostpin.pin(pool, ranges=ranges)
+    thread.join()
+    assert not hostpin.is_pinned(pool, PAGE)
+    pool.close()
+    del raised
+
+
+def test_an_interrupted_close_can_be_repeated(pool):
+    if not PINS:
+        return
+    pinned = hostpin.pin(pool)
+    with pytest.raises(KeyboardInterrupt) as raised:
+        thread = interrupt_while_blocked(b"unregister")
+        pinned.close()
+    thread.join()
+    pinned.close()
+    assert pinned.closed and not hostpin.is_pinned(pool)
+    pool.close()
+    del raised
 
 
 # ---- Progress --------------------------------------------------------------------------------------------------------
