@@ -52,6 +52,7 @@ EXPORT int cudaGetDevice(int *out) {
   *out = 0;
   return 0;
 }
+EXPORT int cudaSetDevice(int) { return 0; }
 EXPORT int cudaDeviceGetAttribute(int *out, int, int) {
   *out = 1;
   return 0;

@@ -176,6 +176,7 @@ EXPORT int cudaGetDevice(int *out) {
   *out = 0;
   return kSuccess;
 }
+EXPORT int cudaSetDevice(int) { return 0; }
 EXPORT int cudaDeviceGetAttribute(int *out, int, int) {
   *out = 1;
   return kSuccess;
