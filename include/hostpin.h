@@ -212,7 +212,7 @@ HP_API HP_MUST_CHECK int32_t hp_unregister_all(uint64_t timeout_ns);
  *   total_size       bytes, a multiple of page_size
  *   max_chunk_bytes  the longest range; 0 is 64 GiB; need not be a multiple of page_size
  *   page_size        0 is the system's; need not be a power of two
- *   ranges           room for capacity ranges, written on HP_OK only; NULL with capacity 0 asks for the count only
+ *   ranges           room for capacity ranges, written on HP_OK only; NULL with capacity 0: HP_OK and the count only
  *   num_ranges       receives the count, on HP_OK and on HP_E_TOO_SMALL
  *
  * Time grows with num_tensors + ranges * log(num_tensors); no memory is allocated; exact for every value.
@@ -241,7 +241,7 @@ typedef struct hp_copy {
  * The same copies in the same order, each that crosses a border replaced by its pieces. Where host memory is not pinned
  * the border is where pinned memory begins: a copy must not lie half in pinned memory either. A copy of 0 bytes stays.
  *
- *   out       room for capacity copies, written on HP_OK only; NULL with capacity 0 asks for the count only; not in
+ *   out       room for capacity copies, written on HP_OK only; NULL with capacity 0: HP_OK and the count only; not in
  *   count     receives the number of copies, on HP_OK and on HP_E_TOO_SMALL
  *
  * Calls no driver, allocates nothing, takes no lock. Segments that come or go during the call are cut at or not.
