@@ -114,7 +114,8 @@ pub struct Stats {
     pub pinned_bytes: u64,
     /// The most at any time.
     pub pinned_bytes_max: u64,
-    /// Bytes of live registrations with [`Status::Pageable`](crate::Status::Pageable), as asked for.
+    /// Bytes of the newest registrations with [`Status::Pageable`](crate::Status::Pageable), also of those that are
+    /// dropped, as asked for.
     pub pageable_bytes: u64,
     /// Bytes of live registrations with [`Status::Foreign`](crate::Status::Foreign), as asked for.
     pub foreign_bytes: u64,

@@ -8,7 +8,7 @@ use hostpin_sys as sys;
 
 use crate::memory::Owner;
 use crate::pinned::unregister;
-use crate::{Error, Flags, Memory, Pinned, Result, Status};
+use crate::{Error, ErrorKind, Flags, Memory, Pinned, Result, Status};
 
 /// How a [`Job`] goes about it. Zero means the library's default.
 ///
@@ -185,7 +185,7 @@ impl<M> Job<M> {
     ///
     /// # Errors
     ///
-    /// As [`Pinned::with_ranges`], or [`ErrorKind::Cancelled`](crate::ErrorKind::Cancelled). [`unpin`](Job::unpin)
+    /// As [`Pinned::with_ranges`], or [`ErrorKind::Cancelled`]. [`unpin`](Job::unpin)
     /// gives the memory back.
     pub fn wait(&self) -> Result<Status> {
         let status = unsafe { sys::hp_job_wait(self.handle.as_ptr(), u64::MAX) };
@@ -222,7 +222,8 @@ impl<M> Job<M> {
     /// As [`wait`](Job::wait); the memory is dropped then. To keep it, look at [`wait`](Job::wait) first.
     pub fn finish(self) -> Result<Pinned<M>> {
         let (status, reason) = Status::of_last_call(unsafe { sys::hp_job_wait(self.handle.as_ptr(), u64::MAX) })?;
-        Ok(Pinned::from_parts(self.take(), status, reason))
+        let partly = self.is_partly_pinned();
+        Ok(Pinned::from_parts(self.take(), status, reason, partly))
     }
 
     /// Cancels it if it still runs, waits for the end, ends the registration, and gives the memory back.
@@ -241,10 +242,16 @@ impl<M> Job<M> {
     /// Makes an end of the job and of its registration. `Ok` says that the memory may be freed.
     fn release(&self) -> Result<()> {
         self.cancel();
-        match unsafe { sys::hp_job_wait(self.handle.as_ptr(), u64::MAX) } {
-            0.. | sys::HP_E_STUCK => unregister(&self.memory),
-            _ => Ok(()), // nothing of this job is registered
+        match self.wait() {
+            Ok(status) => unregister(&self.memory, status, self.is_partly_pinned()),
+            Err(error) if error.kind() == ErrorKind::Stuck => unregister(&self.memory, Status::Pageable, true),
+            Err(_) => Ok(()), // nothing of this job is registered
         }
+    }
+
+    /// Of an ended job: is some of the memory pinned, though it may be pageable as a whole?
+    fn is_partly_pinned(&self) -> bool {
+        self.progress().is_ok_and(|progress| progress.pinned_bytes > 0)
     }
 
     /// Takes the memory out of an ended job.
@@ -259,11 +266,12 @@ impl<M> Job<M> {
 
 impl<M> Drop for Job<M> {
     fn drop(&mut self) {
-        if self.release().is_ok() {
+        let released = self.release();
+        unsafe { sys::hp_job_free(self.handle.as_ptr()) };
+        if released.is_ok() {
             // SAFETY: nobody uses it after this.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         }
-        unsafe { sys::hp_job_free(self.handle.as_ptr()) };
     }
 }
 

@@ -6,7 +6,7 @@ use hostpin_sys as sys;
 
 use crate::error::last_message;
 use crate::memory::Owner;
-use crate::{Error, Flags, Memory, Result, device_pointer};
+use crate::{Error, Flags, Memory, Region, Result, device_pointer};
 
 /// What came of a registration that did not fail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -76,6 +76,7 @@ pub struct Pinned<M> {
     memory: ManuallyDrop<Owner<M>>,
     status: Status,
     reason: Box<str>,
+    partly: bool,
 }
 
 impl<M: Memory> Pinned<M> {
@@ -120,19 +121,20 @@ impl<M: Memory> Pinned<M> {
 impl<M> Pinned<M> {
     fn from_last_call(memory: Owner<M>, status: i32) -> Result<Self> {
         match Status::of_last_call(status) {
-            Ok((status, reason)) => Ok(Pinned::from_parts(memory, status, reason)),
+            Ok((status, reason)) => Ok(Pinned::from_parts(memory, status, reason, false)),
             Err(error) => {
                 if status == sys::HP_E_STUCK {
                     // Part of it is registered: dropped as what it is, it is released, or leaked.
-                    drop(Pinned::from_parts(memory, Status::Pageable, Box::default()));
+                    drop(Pinned::from_parts(memory, Status::Pageable, Box::default(), true));
                 }
                 Err(error)
             }
         }
     }
 
-    pub(crate) fn from_parts(memory: Owner<M>, status: Status, reason: Box<str>) -> Self {
-        Pinned { memory: ManuallyDrop::new(memory), status, reason }
+    /// `partly`: pageable as a whole, but some of it is pinned.
+    pub(crate) fn from_parts(memory: Owner<M>, status: Status, reason: Box<str>, partly: bool) -> Self {
+        Pinned { memory: ManuallyDrop::new(memory), status, reason, partly }
     }
 
     /// What came of the registration.
@@ -177,7 +179,7 @@ impl<M> Pinned<M> {
     /// # Ok(()) }
     /// ```
     pub fn unpin(mut self) -> std::result::Result<M, (Error, Self)> {
-        if let Err(error) = unregister(&self.memory) {
+        if let Err(error) = unregister(&self.memory, self.status, self.partly) {
             return Err((error, self));
         }
         // SAFETY: `self` is forgotten before anyone could use it again.
@@ -188,8 +190,18 @@ impl<M> Pinned<M> {
     }
 }
 
-/// Ends the registration with this base. `Ok` says that the memory may be freed.
-pub(crate) fn unregister<M>(memory: &Owner<M>) -> Result<()> {
+/// Ends the registration that had this status. `Ok` says that the memory may be freed.
+pub(crate) fn unregister<M>(memory: &Owner<M>, status: Status, partly: bool) -> Result<()> {
+    // The library knows a registration by its address. Where this one pinned nothing, another one of the same shared
+    // memory may have taken its place since, and must not be ended here.
+    let is_registered = match status {
+        Status::Pinned => true,
+        Status::Pageable => partly,
+        Status::Foreign => Region::of(unsafe { memory.bytes().as_ref() }).is_none_or(|region| region.foreign),
+    };
+    if !is_registered {
+        return Ok(());
+    }
     match unsafe { sys::hp_unregister(memory.base()) } {
         // Ended already by others; or in a forked child, whose copy was never pinned.
         sys::HP_OK | sys::HP_E_NOT_FOUND | sys::HP_E_FORKED => Ok(()),
@@ -199,7 +211,7 @@ pub(crate) fn unregister<M>(memory: &Owner<M>) -> Result<()> {
 
 impl<M> Drop for Pinned<M> {
     fn drop(&mut self) {
-        if unregister(&self.memory).is_ok() {
+        if unregister(&self.memory, self.status, self.partly).is_ok() {
             // SAFETY: nobody uses it after this.
             unsafe { ManuallyDrop::drop(&mut self.memory) };
         }

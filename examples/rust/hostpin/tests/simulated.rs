@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::thread;
 use std::time::Duration;
 
-use hostpin::{ErrorKind, Flags, Job, JobOptions, Level, Pinned, Region, Status, Transfer, split_copies};
+use hostpin::{ErrorKind, Flags, Job, JobOptions, Level, Pinned, ReadOnly, Region, Status, Transfer, split_copies};
 use memmap2::MmapMut;
 use simulation::Simulation;
 
@@ -52,6 +52,15 @@ impl Drop for Tracked {
 /// Ends a registration whose memory was leaked, so that the next test begins with none.
 fn release_leaked(base: *const u8) {
     assert_eq!(unsafe { hostpin_sys::hp_unregister(base.cast_mut().cast()) }, hostpin_sys::HP_OK);
+}
+
+/// Pages that several owners share.
+struct AsBytes(Arc<MmapMut>);
+
+impl AsRef<[u8]> for AsBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 fn error_of<T>(result: hostpin::Result<T>) -> hostpin::Error {
@@ -142,6 +151,7 @@ fn what_others_pinned_stays_theirs() {
     assert_eq!((pinned.status(), pinned.is_pinned()), (Status::Foreign, true));
     assert_ne!(pinned.reason(), "");
     drop(pinned);
+    assert!(!hostpin::is_pinned(&memory), "it is not known any more");
     simulation.unpin_foreign(&memory);
 }
 
@@ -157,6 +167,34 @@ fn the_same_memory_twice_is_counted() {
     let error = error_of(Pinned::new(&mut outer[..4096]));
     assert_eq!(error.kind(), ErrorKind::Exists);
     drop(outer);
+    assert_eq!(simulation.registrations(), 0);
+}
+
+#[test]
+#[ignore = "needs the simulated runtime"]
+fn the_end_of_one_that_pinned_nothing_leaves_later_ones_alone() {
+    let simulation = Simulation::with("fail=register:1-2:2");
+    let memory = Arc::new(pages(MIB));
+    let again = || ReadOnly(AsBytes(Arc::clone(&memory)));
+    let refused = Pinned::new(again()).unwrap();
+    let refused_job = Job::start(again(), Flags::NONE, &JobOptions::default()).unwrap();
+    assert_eq!((refused.status(), refused_job.wait().unwrap()), (Status::Pageable, Status::Pageable));
+    let pinned = Pinned::new(again()).unwrap();
+    assert_eq!(pinned.status(), Status::Pinned);
+    drop((refused, refused_job));
+    assert!(hostpin::is_pinned(&memory));
+    drop(pinned);
+
+    simulation.pin_foreign(&memory);
+    let foreign = Pinned::new(again()).unwrap();
+    let foreign_job = Job::start(again(), Flags::NONE, &JobOptions::default()).unwrap();
+    assert_eq!((foreign.status(), foreign_job.wait().unwrap()), (Status::Foreign, Status::Foreign));
+    simulation.unpin_foreign(&memory);
+    let pinned = Pinned::new(again()).unwrap();
+    assert_eq!(pinned.status(), Status::Pinned);
+    drop((foreign, foreign_job));
+    assert!(hostpin::is_pinned(&memory));
+    drop(pinned);
     assert_eq!(simulation.registrations(), 0);
 }
 
