@@ -169,12 +169,22 @@ End pin_chunks(hp_job &job, Course &course, Extent &where) {
   return End::done;
 }
 
+// Gives back all that it has. `status` is for the case that the driver takes it; else the report says what it holds.
+int32_t give_up(hp_job &job, Registration &r, int32_t status) {
+  Registry &registry = job.state.registry;
+  registry.abandon(r);
+  release_all(job.selection, registry, r, job.report);
+  job.pinned_bytes = 0;
+  return registry.settle(r, job.region.len, Kind::none) ? status : stuck(job.report);
+}
+
 // A registration of the pages before `end` only. Segments behind it that were shared and are wanted by nobody any more
-// are given back; should the driver not take one, it stays known as stuck, under no base.
+// are given back. Should the driver not take one, all is given up, so that it stays known under this base.
 int32_t keep(hp_job &job, Registration &r, uint64_t end) {
   const uint64_t kept = r.pages.size_before(end);
   job.state.registry.keep_until(r, end);
   release_all(job.selection, job.state.registry, r, job.report);
+  if (job.state.registry.any_stuck(r)) return give_up(job, r, HP_E_STUCK);
   leave_out_of_children(job.state, job.region, r, end);
   job.state.registry.publish(r, job.region.len, end);
   job.pinned_bytes = kept;
@@ -200,11 +210,8 @@ int32_t finish(hp_job &job, Course &course) {
     }
     case End::cancelled: break;
   }
-  registry.abandon(r);
   job.report = {};
-  release_all(job.selection, registry, r, job.report);
-  job.pinned_bytes = 0;
-  return registry.settle(r, job.region.len, Kind::none) ? HP_E_CANCELLED : stuck(job.report);
+  return give_up(job, r, HP_E_CANCELLED);
 }
 
 int32_t run_course(hp_job &job) {

@@ -498,10 +498,20 @@ void Registry::stuck(const Extent &segment) noexcept {
   wake();
 }
 
+bool Registry::has_stuck(const Pages &pages) const noexcept {
+  bool stuck = false;
+  each_segment(pages, [&](const Segment &s) { stuck = stuck || Meta::of(s.meta).stuck; });
+  return stuck;
+}
+
+bool Registry::any_stuck(const Registration &r) noexcept {
+  std::lock_guard lock(mutex_);
+  return has_stuck(r.pages);
+}
+
 bool Registry::settle(Registration &r, uint64_t len, Kind kind) noexcept {
   std::lock_guard lock(mutex_);
-  bool stuck = false;
-  each_segment(r.pages, [&](const Segment &s) { stuck = stuck || Meta::of(s.meta).stuck; });
+  const bool stuck = has_stuck(r.pages);
   r.busy = false;
   const bool record = r.kind == Kind::pageable || r.kind == Kind::foreign;
   if (stuck) {

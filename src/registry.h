@@ -115,6 +115,7 @@ public:
   void publish(Registration &r, uint64_t len, uint64_t end = UINT64_MAX) noexcept;  // with the pages before `end`
   void abandon(Registration &r) noexcept;
   void keep_until(Registration &r, uint64_t end) noexcept;  // gives up the pages from `end` on
+  bool any_stuck(const Registration &r) noexcept;
 
   // Ends what was begun once there is nothing left to release: with a record of `kind`, or none. False: some of it is
   // stuck, and stays known as that.
@@ -162,6 +163,7 @@ private:
   void drop_unpinned(const Pages &pages) noexcept;
   void mark_going(const Extent &segment) noexcept;
   void share_segments(const Pages &pages) noexcept;
+  bool has_stuck(const Pages &pages) const noexcept;
   Extent unreference(const Pages &pages, uint64_t from) noexcept;
   void take_references(const Registration &r, uint32_t n) noexcept;
   void explain_not_found(uint64_t base, Report &report) const;

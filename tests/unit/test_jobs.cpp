@@ -303,6 +303,28 @@ TEST_CASE("a job that is cancelled inside a call that is refused keeps nothing")
   CHECK(hps_live_registrations() == 0);
 }
 
+TEST_CASE("a job that keeps what it has is all given up where what lies behind cannot be released") {
+  const Fresh fresh;
+  const Pool pool(4);
+  REQUIRE(hp_register(pool.chunk(3), kChunk, 0) == HP_OK);
+  hp_job_options how = options();
+  how.keep = 1;
+  Driver driver;
+  fail_next("register", 801, 1, 1);
+  Job job(pool.at(), {{0, 4 * kChunk}}, 0, how);
+  driver.wait_for_call(1);
+  REQUIRE(hp_unregister(pool.chunk(3)) == HP_OK);  // now the job's alone
+  fail_next("unregister", 1);
+  driver.let(100);
+  CHECK(job.wait() == HP_E_STUCK);
+  CHECK(contains(hp_last_error(), "do not unmap"));
+  CHECK(job.poll().pinned_bytes == 0);
+  CHECK(hps_live_registrations() == 1);
+  CHECK(region(pool.chunk(3), kChunk).stuck == 1);
+  CHECK(hp_query(pool.at(), kChunk, nullptr) == HP_PAGEABLE);
+  CHECK(hp_unregister(pool.at()) == HP_OK);
+}
+
 TEST_CASE("a job that waits for its turn can be cancelled") {
   const Fresh fresh;
   const Pool pool(8);
