@@ -31,6 +31,16 @@ impl Backend {
             _ => Backend::Other,
         }
     }
+
+    pub(crate) fn to_raw(self) -> i32 {
+        match self {
+            Backend::None => sys::HP_BACKEND_NONE,
+            Backend::Cuda => sys::HP_BACKEND_CUDA,
+            Backend::Hip => sys::HP_BACKEND_HIP,
+            Backend::LevelZero => sys::HP_BACKEND_LEVEL_ZERO,
+            Backend::Other => -1,
+        }
+    }
 }
 
 /// The backend at hand, and why it is not another one.
@@ -144,4 +154,9 @@ pub fn stats() -> Stats {
         vendor_time: Duration::from_nanos(out.vendor_ns),
         vendor_time_max: Duration::from_nanos(out.vendor_ns_max),
     }
+}
+
+/// The version of libhostpin that the program runs with, "1.0.0".
+pub fn version() -> Box<str> {
+    text(unsafe { sys::hp_version_string() })
 }

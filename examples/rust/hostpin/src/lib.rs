@@ -27,9 +27,9 @@
 //! - [`Job`] pins in the background, with progress, for pools of hundreds of gigabytes.
 //! - [`Split`] cuts a pool so that no block lies across two registrations, and [`split_copies`] cuts lists of copies.
 //! - [`is_pinned`], [`Region`] and [`device_pointer`] ask about any memory; they are cheap.
-//! - [`backend`], [`stats`] and [`set_logger`] tell what happens and why.
-//!
-//! The environment variables of libhostpin (`HOSTPIN_BACKEND=none`, `HOSTPIN_BUDGET=50%`, ...) have the last word.
+//! - [`backend`], [`stats`], [`version`] and [`set_logger`] tell what happens and why.
+//! - [`configure`] sets a budget and more. The environment variables of libhostpin (`HOSTPIN_BACKEND=none`,
+//!   `HOSTPIN_BUDGET=50%`, ...) have the last word.
 //!
 //! # What is safe, and what is yours to take care of
 //!
@@ -48,6 +48,7 @@
 //! Nothing panics where there is no GPU, and no panic crosses into C. In a forked child registrations are the
 //! parent's: calls return [`ErrorKind::Forked`], and dropping frees the child's copy of the memory.
 
+mod config;
 mod error;
 mod flags;
 mod info;
@@ -58,9 +59,10 @@ mod pinned;
 mod query;
 mod split;
 
+pub use config::{Config, configure};
 pub use error::{Error, ErrorKind, Result};
 pub use flags::Flags;
-pub use info::{Backend, BackendInfo, Stats, backend, stats};
+pub use info::{Backend, BackendInfo, Stats, backend, stats, version};
 pub use job::{Job, JobOptions, Progress};
 pub use log::{Level, reset_logger, set_logger};
 pub use memory::{Memory, ReadOnly};
