@@ -129,6 +129,27 @@ def test_without_a_repository(tmp_path):
     assert "nothing to compare with" in inside.check().stdout
 
 
+def test_checkout_of_another_user(repository):
+    repository.append("include/file")
+    repository.environment["GIT_TEST_ASSUME_DIFFERENT_OWNER"] = "1"
+    with pytest.raises(subprocess.CalledProcessError):
+        repository.git("status")
+    assert "include/file" in repository.check().stderr.splitlines()
+
+
+def test_checkout_that_git_cannot_read(repository):
+    shutil.rmtree(repository.root / ".git")
+    (repository.root / ".git").write_text("gitdir: /nonexistent\n")
+    assert not repository.passes()
+
+
+def test_colours_do_not_hide_a_line(repository):
+    repository.git("config", "color.ui", "always")
+    repository.append("include/file")
+    repository.append("CHANGELOG.md", "- second\n")
+    assert repository.passes()
+
+
 def test_this_project():
     run = subprocess.run([SCRIPT], capture_output=True, text=True)
     print(run.stdout)

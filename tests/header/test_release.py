@@ -10,8 +10,9 @@ from broken import BREAKS, NEW_FUNCTION, ROOT, Copy
 
 LIBRARY, INTERNAL, CUDART = (pathlib.Path(os.environ[v]) for v in ("HOSTPIN_LIBRARY", "HOSTPIN_INTERNAL", "SIM_CUDART"))
 # A driver of the machine is none of these tests' business.
-NOT_PINNED = {"PATH": os.environ["PATH"], "HOSTPIN_BACKEND": "none"}
-PINNED = {"PATH": os.environ["PATH"], "HOSTPIN_BACKEND": "cuda", "HOSTPIN_CUDART": str(CUDART)}
+PLAIN = {name: os.environ[name] for name in ("PATH", "TMPDIR", "CC") if name in os.environ}
+NOT_PINNED = PLAIN | {"HOSTPIN_BACKEND": "none"}
+PINNED = PLAIN | {"HOSTPIN_BACKEND": "cuda", "HOSTPIN_CUDART": str(CUDART)}
 GIT = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1",
        "GIT_AUTHOR_NAME": "a", "GIT_AUTHOR_EMAIL": "a@example.org",
        "GIT_COMMITTER_NAME": "a", "GIT_COMMITTER_EMAIL": "a@example.org"}
@@ -38,6 +39,20 @@ def test_unchanged(released, environment):
     run = check(released, environment=environment)
     assert run.returncode == 0, run.stderr
     assert "built at v1.0.0 runs" in run.stdout
+
+
+def test_checkout_of_another_user(released):
+    run = check(released, environment=NOT_PINNED | {"GIT_TEST_ASSUME_DIFFERENT_OWNER": "1"})
+    assert run.returncode == 0, run.stderr
+    assert "built at v1.0.0 runs" in run.stdout
+
+
+def test_checkout_that_git_cannot_read(released):
+    (released.root / ".git").rename(released.root / "hidden")
+    assert "is not the top of a git checkout" in check(released).stdout
+    (released.root / ".git").write_text("gitdir: /nonexistent\n")
+    run = check(released)
+    assert run.returncode != 0 and "/nonexistent" in run.stderr
 
 
 def rebuilt(copy):
