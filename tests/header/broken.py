@@ -23,6 +23,7 @@ class Copy:
         shutil.copy(ROOT / "CHANGELOG.md", folder)
         (folder / "tests/header").mkdir(parents=True)
         shutil.copy(ROOT / "tests/header/test_header.py", folder / "tests/header")
+        subprocess.run(["chmod", "-R", "u+w", folder], check=True)  # the sources may be there only to be read
 
     def edit(self, file, old, new):
         text = (self.root / file).read_text()
