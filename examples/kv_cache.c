@@ -5,7 +5,8 @@
  * The pool holds a K and a V tensor for each layer, back to back, each of BLOCKS blocks. Pinning hundreds of gigabytes
  * takes minutes: here the program goes on meanwhile, shows how far it is, and may be interrupted with Ctrl-C.
  *
- * Exit codes: 0 pinned and copied; 3 pageable and copied, which is only slower; 130 interrupted; 1 error; 2 usage.
+ * Exit codes: 0 pinned and copied; 3 copied, but pageable or pinned in part, which is only slower; 130 interrupted;
+ * 1 error; 2 usage.
  */
 #define _DEFAULT_SOURCE /* MAP_ANONYMOUS */
 #include <hostpin.h>
@@ -104,17 +105,32 @@ static int32_t watch(hp_job *job, const struct cache *c, hp_progress *p) {
       usable = 1;
       fprintf(stderr, "%sthe first block is pinned: copies of it run by DMA from now on\n", terminal ? "\n" : "");
     }
-    /* Not in the signal handler, which may not call it. Takes effect within one chunk, and releases what is pinned. */
+    /* Not in the signal handler, which may not call it. Takes effect within one chunk, and releases what is pinned, so
+     * that no copy may be in flight any more. */
     if (interrupted && hp_job_cancel(job) != HP_OK) failed(hp_last_error());
   } while (status == HP_E_TIMEOUT);
   if (terminal) fputc('\n', stderr);
   return status;
 }
 
-/* The status that hp_register_ranges() would have returned; HP_E_CANCELLED. */
+static void report(int32_t status, const hp_progress *p) {
+  hp_stats stats = {.struct_size = sizeof(stats)};
+  if (status == HP_E_CANCELLED)
+    puts("interrupted: nothing is pinned any more");
+  else if (status == HP_PAGEABLE && p->pinned_bytes > 0)
+    printf("pinned %" PRIu64 " of %" PRIu64 " MiB: %s\n", p->pinned_bytes >> 20, p->bytes_total >> 20, hp_last_error());
+  else if (status != HP_OK) /* no GPU, a refusal, the budget, pinned by others: all of it works, pinned or not */
+    printf("not pinned by us: %s\n", hp_last_error());
+  else if (hp_get_stats(&stats) == HP_OK)
+    printf("pinned %" PRIu64 " MiB in %" PRIu64 " segments in %.2f s; the longest driver call took %.2f s\n",
+           p->pinned_bytes >> 20, stats.segments, (double)p->elapsed_ns / 1e9, (double)stats.vendor_ns_max / 1e9);
+}
+
+/* The status in which the job ended. */
 static int32_t pin(const struct cache *c, const hp_range *ranges, size_t n) {
-  /* Not smaller than the ranges: what is longer than this gets cut, and not at borders of blocks. */
-  const hp_job_options options = {.struct_size = sizeof(options), .chunk_bytes = c->chunk};
+  /* chunk_bytes: not smaller than the ranges, since what is longer gets cut, and not at borders of blocks.
+   * keep: blocks are copied before the end. Else a refusal would release them all, under copies that are in flight. */
+  const hp_job_options options = {.struct_size = sizeof(options), .chunk_bytes = c->chunk, .keep = 1};
   hp_job *job;
   int32_t status = hp_register_start(c->pool, ranges, n, HP_REGISTER_PREFAULT | HP_REGISTER_HUGEPAGES, &options, &job);
   hp_progress p = {.struct_size = sizeof(p)};
@@ -122,14 +138,7 @@ static int32_t pin(const struct cache *c, const hp_range *ranges, size_t n) {
     status = watch(job, c, &p);
     hp_job_free(job);
   }
-  hp_stats stats = {.struct_size = sizeof(stats)};
-  if (status == HP_E_CANCELLED)
-    puts("interrupted: nothing is pinned any more");
-  else if (status != HP_OK) /* no GPU, a refusal, the budget, pinned by others: all of it works, pinned or not */
-    printf("not pinned by us: %s\n", hp_last_error());
-  else if (hp_get_stats(&stats) == HP_OK)
-    printf("pinned %" PRIu64 " MiB in %" PRIu64 " segments in %.2f s; the longest driver call took %.2f s\n",
-           p.pinned_bytes >> 20, stats.segments, (double)p.elapsed_ns / 1e9, (double)stats.vendor_ns_max / 1e9);
+  report(status, &p);
   return status;
 }
 

@@ -374,10 +374,19 @@ def test_kv_cache_without_a_device(programs):
     assert "pinning:" not in done.stderr
 
 
-def test_kv_cache_is_refused_half_way(programs, driver):
-    done = run([programs / "kv_cache", *SMALL_CACHE], **driver.variables("fail=register:3+:1"))
-    assert done.returncode == PAGEABLE and "not pinned by us: " in done.stdout
+def test_kv_cache_is_refused_at_once(programs, driver):
+    done = run([programs / "kv_cache", *SMALL_CACHE], **driver.variables("fail=register:*:1"))
+    assert done.returncode == PAGEABLE and done.stdout.startswith(f"not pinned by us: {driver.prefix}HostRegister(")
     assert done.stdout.endswith("copied 4 layers: 8 copies, made in 8 pieces\n")
+    assert driver.pins() == {}
+
+
+def test_kv_cache_is_refused_half_way_and_keeps_what_may_be_in_use(programs, driver):
+    done = run([programs / "kv_cache", *SMALL_CACHE], **driver.variables("fail=register:3+:1"))
+    assert done.returncode == PAGEABLE
+    assert done.stdout.startswith(f"pinned 4 of 7 MiB: {driver.prefix}HostRegister(")
+    # Cut between the two segments, and where the pageable memory begins.
+    assert done.stdout.endswith("copied 4 layers: 8 copies, made in 10 pieces\n")
     (pins,) = driver.pins().values()
     assert len(pins) == 2
 
@@ -512,6 +521,7 @@ def test_shared_pool_leaves_no_process_behind_when_it_is_killed(plain, cuda):
                 time.sleep(0.05)
         finally:
             process.kill()
+        assert len({call[0] for call in cuda.calls()}) == 4
         process.communicate(timeout=60)  # which returns when the last one that could write has ended
 
 
