@@ -32,8 +32,8 @@ impl Flags {
     pub const SERIALIZE: Flags = Flags(sys::HP_REGISTER_SERIALIZE);
     /// With [`PREFAULT`](Flags::PREFAULT): ask the kernel for huge pages first; a wish, never an error.
     pub const HUGEPAGES: Flags = Flags(sys::HP_REGISTER_HUGEPAGES);
-    /// Keep whole pages of the range out of forked children while it is registered. A child that touches them crashes:
-    /// do not leak a [`Pinned`](crate::Pinned) that borrows memory with this flag.
+    /// Keep whole pages of the range out of forked children while it is registered. A child that touches them crashes,
+    /// and may crash when it frees them: do not leak a [`Pinned`](crate::Pinned) that borrows memory with this flag.
     pub const DONTFORK: Flags = Flags(sys::HP_REGISTER_DONTFORK);
 
     pub(crate) const fn from_bits(bits: u32) -> Self {

@@ -19,7 +19,8 @@ use crate::{Error, ErrorKind, Flags, Memory, Pinned, Result, Status};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct JobOptions {
-    /// After a refusal keep what is pinned; otherwise it is all or nothing.
+    /// After a refusal keep what is pinned; otherwise it is all or nothing. To be set where the memory is used before
+    /// the end: a refusal would release it while copies are in flight.
     pub keep: bool,
     /// The longest driver call; 1 GiB by default.
     pub chunk_bytes: u64,
@@ -62,8 +63,9 @@ pub struct Progress {
 /// # Ok(()) }
 /// ```
 ///
-/// Dropping it cancels it, waits for the end of the driver call under way, and frees the memory. As with
-/// [`Pinned`], owned memory that the driver does not release is leaked.
+/// Dropping it cancels it if it still runs, waits for the end of the driver call under way, ends the registration
+/// and frees the memory. As with [`Pinned`], owned memory that the driver does not release is leaked. To walk away from a
+/// driver call that never returns, leak the job.
 ///
 /// [`start`](Job::start) does not take borrowed memory: a job that is leaked goes on, and must not find the memory
 /// gone.
@@ -85,7 +87,7 @@ unsafe impl<M: Sync> Sync for Job<M> {}
 impl<M: Memory + 'static> Job<M> {
     /// Begins to pin all of `memory`, as [`Pinned::with_flags`] would, and returns at once.
     ///
-    /// It is pinned on the device whose context is current in this thread, where the backend has such a thing (CUDA).
+    /// It is pinned on the device that is current in this thread, where the backend knows one (CUDA, HIP).
     ///
     /// # Errors
     ///
@@ -204,13 +206,14 @@ impl<M> Job<M> {
         }
     }
 
-    /// Asks it to stop, and does not wait. It stops within one chunk and releases what it had pinned. After the end it
-    /// does nothing.
+    /// Asks it to stop, and does not wait. It stops within one chunk and releases what it had pinned, with
+    /// [`JobOptions::keep`] too: end all copies first. After the end it does nothing.
     pub fn cancel(&self) {
         let _forked = unsafe { sys::hp_job_cancel(self.handle.as_ptr()) };
     }
 
-    /// The memory, for use while the job runs: what is pinned so far is usable. The job changes no byte.
+    /// The memory, for use while the job runs; not to be written to if it is [`ReadOnly`](crate::ReadOnly). The job
+    /// changes no byte. What is pinned so far is usable, and stays so if [`JobOptions::keep`] is set.
     pub fn as_mut_ptr(&self) -> *mut u8 {
         self.memory.bytes().as_ptr().cast()
     }

@@ -86,7 +86,8 @@ impl<M: Memory> Pinned<M> {
     ///
     /// It is empty, or registered already with another length, the pin budget would be exceeded, there is no memory
     /// for the library's own records, or this is a forked child. `memory` is dropped then; to keep it, lend it: `&mut
-    /// memory`.
+    /// memory`. [`Stuck`](crate::ErrorKind::Stuck): the driver pinned a part, refused the rest, and would not give the
+    /// part back; if it does not when asked once more, `memory` is leaked.
     pub fn new(memory: M) -> Result<Self> {
         Pinned::with_flags(memory, Flags::NONE)
     }

@@ -130,6 +130,14 @@ fn faults_of_the_caller_are_errors() {
     assert_eq!(error.kind(), ErrorKind::Invalid);
     let error = error_of(Job::start_ranges(memory, [0..9000, 0..1], Flags::NONE, &JobOptions::default()));
     assert!(error.to_string().contains("range 0, 0..9000"), "{error}");
+    for (named, options) in [
+        ("chunk_bytes is 1,", JobOptions { chunk_bytes: 1, ..Default::default() }),
+        ("pause_ns is 18446744073709551615,", JobOptions { pause: Duration::MAX, ..Default::default() }),
+        ("prefault_threads is 65,", JobOptions { prefault_threads: 65, ..Default::default() }),
+    ] {
+        let error = error_of(Job::start(vec![0; 4096], Flags::NONE, &options));
+        assert!(error.to_string().contains(named), "{error}");
+    }
 }
 
 #[test]
