@@ -346,7 +346,7 @@ LONG_CACHE = [8, 60, 32, 1]
 
 
 def test_kv_cache_is_interrupted(plain, cuda, hold):
-    with held([plain / "kv_cache", *LONG_CACHE], hold, cuda, "delay=register:200") as (process, file):
+    with held([plain / "kv_cache", *LONG_CACHE], hold, cuda, "delay=register:500") as (process, file):
         read_until(process.stderr.fileno(), USABLE)
         process.send_signal(signal.SIGINT)
         file.unlink()

@@ -1,3 +1,4 @@
+use std::ffi::CStr;
 use std::time::Duration;
 
 use hostpin_sys as sys;
@@ -157,6 +158,6 @@ pub fn stats() -> Stats {
 }
 
 /// The version of libhostpin that the program runs with, "1.0.0".
-pub fn version() -> Box<str> {
-    text(unsafe { sys::hp_version_string() })
+pub fn version() -> &'static str {
+    unsafe { CStr::from_ptr(sys::hp_version_string()) }.to_str().unwrap_or_default()
 }

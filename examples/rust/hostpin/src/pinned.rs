@@ -13,7 +13,8 @@ use crate::{Error, Flags, Memory, Region, Result, device_pointer};
 pub enum Status {
     /// All of it is pinned.
     Pinned,
-    /// Nothing is pinned; memory and transfers work as before.
+    /// Nothing is pinned, or only a part ([`JobOptions::keep`](crate::JobOptions::keep)); memory and transfers work as
+    /// before.
     Pageable,
     /// Somebody else in this process pinned all of it already; nothing was done, and nothing will be undone.
     Foreign,

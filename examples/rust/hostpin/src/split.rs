@@ -109,7 +109,7 @@ impl DoubleEndedIterator for Ranges {
 impl ExactSizeIterator for Ranges {}
 impl FusedIterator for Ranges {}
 
-/// One copy between host memory and a device, whose address may be anything. Neither is ever followed.
+/// One copy between host memory and a device, whose address may be anything. Addresses are compared, never read from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(C)]
 pub struct Transfer {
