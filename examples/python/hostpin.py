@@ -9,8 +9,9 @@
         ...                            # copy from and to the pool
 
 `pin` takes everything with the buffer protocol (bytearray, mmap, memoryview, array, numpy), torch tensors on the CPU
-and multiprocessing.shared_memory.SharedMemory. Where nothing can pin, on a machine without a GPU for instance, the same
-program runs on: the status is PAGEABLE then, and copies are only slower. With `Register.REQUIRED` that is an `Error`.
+and their storages, and multiprocessing.shared_memory.SharedMemory. Where nothing can pin, on a machine without a GPU
+for instance, the same program runs on: the status is PAGEABLE then, and copies are only slower. With
+`Register.REQUIRED` that is an `Error`.
 
 >>> buffer = bytearray(1 << 20)
 >>> with pin(buffer) as pinned:
@@ -26,8 +27,9 @@ True
 Lifetime: a `Pinned` holds the buffer and its export until `close`, so that the memory is neither freed nor moved: a
 bytearray cannot be resized, an mmap and a SharedMemory cannot be closed (BufferError). Nothing keeps a torch tensor
 from moving its own memory (`resize_`): do not. Close a Pinned only when no copy that uses the memory is in flight. One
-that is garbage collected closes itself. At exit of the interpreter nothing is released: the pages stay pinned and in
-place until the operating system takes the process down.
+that is garbage collected closes itself, and leaves its memory in place for good if the driver does not release it. At
+exit of the interpreter nothing is released: the pages stay pinned and in place until the operating system takes the
+process down.
 
 Threads: everything here may be called from any thread. The interpreter's lock is released while the driver works, but
 a signal such as Ctrl-C waits for the end of `pin`; with `progress`, or a `Job`, it does not.
@@ -40,18 +42,22 @@ HOSTPIN_LIBRARY names. `lib` is the library itself with the types of all its fun
 """
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import enum
 import importlib
+import numbers
+import operator
 import os
 import sys
-import threading
 import time
 import weakref
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import (Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type,
                     Union)
+
+_Path = Union[str, bytes, "os.PathLike[str]"]
 
 __version__ = "1.0.0"
 __all__ = [
@@ -324,16 +330,23 @@ def _check(code: int) -> Status:
     return Status(code)
 
 
-def _unsigned(value: int, what: str, bits: int = 64) -> int:
+def _call(results: List[int], function: Any, *arguments: Any) -> None:
+    """Appends what `function` returns to `results`. Ctrl-C is raised when a call returns to the interpreter, and would
+    hide the result there; what extend() and map() do is part of one call."""
+    results.extend(map(function, *zip(arguments)))
+
+
+def _unsigned(value: Any, what: str, bits: int = 64) -> int:
     """`value`, which ctypes would otherwise cut to its size without a word."""
-    value = value.__index__()
+    value = operator.index(value)
     if not 0 <= value < 1 << bits:
         raise ValueError("%s is %d: not a number of %d bits without sign" % (what, value, bits))
     return value
 
 
 def _nanoseconds(seconds: Optional[float]) -> int:
-    return (1 << 64) - 1 if seconds is None else min(max(int(seconds * 1e9), 0), (1 << 64) - 1)
+    """None, and what does not fit, is without limit."""
+    return (1 << 64) - 1 if seconds is None or seconds >= 1 << 34 else max(int(seconds * 1e9), 0)
 
 
 # ---- Memory of Python objects ----------------------------------------------------------------------------------------
@@ -379,9 +392,9 @@ class _Memory:
         if device != "cpu":
             raise ValueError("the tensor is on device %r: only host memory can be pinned" % device)
         if not getattr(tensor, "is_contiguous", lambda: True)():
-            raise ValueError("the tensor is not contiguous: pin the one that it is a view of")
+            raise ValueError("the tensor is not contiguous: pin the one that it is a view of, or its untyped_storage()")
         self.address = int(tensor.data_ptr())
-        self.nbytes = int(tensor.nbytes)
+        self.nbytes = int(tensor.nbytes() if callable(tensor.nbytes) else tensor.nbytes)  # of a storage: a method
         storage = getattr(tensor, "untyped_storage", None)  # lives on if the tensor is given another one
         self._owners = (tensor, storage() if callable(storage) else None)
 
@@ -436,15 +449,17 @@ class _Memory:
         flags = self.flags(flags)
         array = None if ranges is None else self.ranges(ranges)
         _in_place.add(self)
-        self.registered = True  # until the answer is known: Ctrl-C is raised when the call returns, and hides it
-        if array is None:
-            code = lib.hp_register(self.address, self.nbytes, flags)
-        else:
-            code = lib.hp_register_ranges(self.address, array, len(array), flags)
-        # After PAGEABLE and FOREIGN nothing is to be ended. Doing it all the same could end another one's registration
-        # that was made with the same address since.
-        self.registered = code in (Status.OK, Status.E_STUCK)
-        return _check(code)
+        results: List[int] = []
+        try:
+            if array is None:
+                _call(results, lib.hp_register, self.address, self.nbytes, flags)
+            else:
+                _call(results, lib.hp_register_ranges, self.address, array, len(array), flags)
+        finally:
+            # After PAGEABLE and FOREIGN nothing is to be ended. Doing it all the same could end another one's
+            # registration that was made with the same address since.
+            self.registered = results in ([Status.OK], [Status.E_STUCK])
+        return _check(results[0])
 
     def end(self) -> None:
         """Ends the registration if there is one, once, and lets the memory go. Raises if the driver keeps the pages."""
@@ -452,16 +467,20 @@ class _Memory:
             self._ends.pop()
         except IndexError:
             return
+        results: List[int] = []
         try:
             if self.registered:
-                code = lib.hp_unregister(self.address)
-                # Not found: ended by unregister_all(). In a forked child there is nothing to end.
-                if code not in (Status.OK, Status.E_NOT_FOUND, Status.E_FORKED):
-                    raise _error(code)
-        except BaseException:  # also Ctrl-C, which is raised when the call returns and hides what it returned
-            self._ends.append(True)
-            raise
-        self.let_go()
+                _call(results, lib.hp_unregister, self.address)
+        finally:
+            # Not found: ended by unregister_all(). In a forked child there is nothing to end.
+            if results and results[0] in (Status.OK, Status.E_NOT_FOUND, Status.E_FORKED):
+                self.registered = False
+            if self.registered:
+                self._ends.append(True)
+            else:
+                self.let_go()
+        if self.registered:
+            raise _error(results[0])
 
     def let_go(self) -> None:
         _in_place.discard(self)
@@ -470,17 +489,10 @@ class _Memory:
             owners[0].release()
 
 
-# All memory that has been given to the library. What the driver does not release stays in here, and so in place.
+# All memory that has been given to the library. What the driver does not release stays in here, and so in place, also
+# when the interpreter frees its objects at exit: pinned memory must not be unmapped.
 _in_place: Set[_Memory] = set()
-
-
-@atexit.register
-def _leave_in_place() -> None:
-    # The interpreter is about to free its objects, and pinned memory must not be unmapped. A callback into the
-    # interpreter must not come any more either.
-    for memory in list(_in_place):
-        _keep_for_ever(memory)
-    lib.hp_set_log_callback(_LogFunction(0), None)
+_keep_for_ever(_in_place)
 
 
 def _collect(memory: _Memory) -> None:
@@ -539,6 +551,8 @@ class Pinned:
 
     def device_pointer(self, offset: int = 0) -> int:
         """The address by which device code reaches the byte at `offset`: see `device_pointer`."""
+        if not 0 <= offset < self.nbytes:
+            raise ValueError("offset is %d: the buffer has %d bytes" % (offset, self.nbytes))
         return device_pointer(self.address + offset)
 
     def __enter__(self) -> Any:
@@ -672,7 +686,8 @@ def _collect_job(handle: c_void_p, memory: _Memory) -> None:
     if lib.hp_job_wait(handle, 0) != Status.E_TIMEOUT:
         finish()
     else:
-        threading.Thread(target=finish, name="hostpin", daemon=True).start()
+        # Not a threading.Thread: this may be the garbage collector, at work while threading holds its own lock.
+        _thread.start_new_thread(finish, ())
 
 
 def pin(buffer: Any, flags: int = 0, *, ranges: Optional[Iterable[Tuple[int, int]]] = None,
@@ -770,12 +785,12 @@ def split_ranges(tensor_sizes: Sequence[int], num_blocks: int, total_size: int, 
 is at offset 65536, 65536 bytes further
     """
     sizes = (c_uint64 * len(tensor_sizes))(*[_unsigned(size, "tensor %d" % i) for i, size in enumerate(tensor_sizes)])
-    numbers = [_unsigned(num_blocks, "num_blocks"), _unsigned(total_size, "total_size"),
-               _unsigned(max_chunk_bytes, "max_chunk_bytes"), _unsigned(page_size, "page_size")]
+    rest = [_unsigned(num_blocks, "num_blocks"), _unsigned(total_size, "total_size"),
+            _unsigned(max_chunk_bytes, "max_chunk_bytes"), _unsigned(page_size, "page_size")]
     count = c_size_t()
-    _check(lib.hp_split_ranges(sizes, len(sizes), *numbers, None, 0, ctypes.byref(count)))
+    _check(lib.hp_split_ranges(sizes, len(sizes), *rest, None, 0, ctypes.byref(count)))
     ranges = (_Range * count.value)()
-    _check(lib.hp_split_ranges(sizes, len(sizes), *numbers, ranges, len(ranges), ctypes.byref(count)))
+    _check(lib.hp_split_ranges(sizes, len(sizes), *rest, ranges, len(ranges), ctypes.byref(count)))
     return [(r.start, r.end) for r in ranges]
 
 
@@ -820,7 +835,7 @@ def query(buffer: Any, nbytes: Optional[int] = None) -> Region:
     >>> query(0x10000, 4096).pinned
     False
     """
-    if isinstance(buffer, int):
+    if isinstance(buffer, numbers.Integral):  # also numpy's, which have a buffer too
         if nbytes is None:
             raise TypeError("query() of an address needs nbytes")
         address = _unsigned(buffer, "address")
@@ -904,6 +919,9 @@ def version() -> str:
 
 _log_functions: List[Any] = []  # the library may still be inside an old one
 
+# Callbacks into the interpreter end before it does.
+atexit.register(lambda: lib.hp_set_log_callback(_LogFunction(0), None))
+
 
 def set_log_callback(function: Optional[Callable[[LogLevel, str], Any]]) -> None:
     """Receive log lines as function(level, text) instead of on stderr; None: back to stderr.
@@ -927,23 +945,21 @@ def set_log_callback(function: Optional[Callable[[LogLevel, str], Any]]) -> None
     lib.hp_set_log_callback(_log_functions[-1], None)
 
 
-def configure(**fields: Any) -> None:
-    """Set what the environment does not, before the first use: fields of hp_config, as backend=Backend.CUDA,
-    log_level=LogLevel.INFO, max_segment, budget_bytes, budget_percent, prefault_threads, ze_memmap, and the files
-    cudart, cuda_driver, amdhip, ze_loader.
+def configure(*, backend: int = 0, log_level: int = 0, ze_memmap: bool = False, max_segment: int = 0,
+              budget_bytes: int = 0, budget_percent: int = 0, prefault_threads: int = 0, cudart: Optional[_Path] = None,
+              cuda_driver: Optional[_Path] = None, amdhip: Optional[_Path] = None,
+              ze_loader: Optional[_Path] = None) -> None:
+    """Set what the environment does not, before the first use: a `Backend`, a `LogLevel`, and the other fields of
+    hp_config, which hostpin.h describes. 0 and None are the defaults.
 
     >>> configure(budget_percent=200)  # doctest: +IGNORE_EXCEPTION_DETAIL
     Traceback (most recent call last):
         ...
     hostpin.InvalidError: whether it is too late or out of range
     """
-    config = _Config()
-    known: Dict[str, Any] = {field[0]: field[1] for field in config._fields_[1:-1]}
-    for name, value in fields.items():
-        if name not in known:
-            raise TypeError("configure() has no field %r; there are %s" % (name, ", ".join(known)))
-        if known[name] is c_char_p:
-            setattr(config, name, os.fsencode(value))
-        else:
-            setattr(config, name, _unsigned(value, name, 8 * ctypes.sizeof(known[name])))
+    files = [None if file is None else os.fsencode(file) for file in (cudart, cuda_driver, amdhip, ze_loader)]
+    config = _Config(0, _unsigned(backend, "backend", 31), _unsigned(log_level, "log_level", 31), int(ze_memmap),
+                     _unsigned(max_segment, "max_segment"), _unsigned(budget_bytes, "budget_bytes"),
+                     _unsigned(budget_percent, "budget_percent", 32),
+                     _unsigned(prefault_threads, "prefault_threads", 32), *files)
     _check(lib.hp_configure(ctypes.byref(config)))

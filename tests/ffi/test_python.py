@@ -24,7 +24,11 @@ def vendor_calls(log, name):
 
 @EACH_VARIANT
 def test_within_a_process(variant, tmp_path):
-    assert run_cases("python_cases.py", variant, tmp_path) >= 84
+    assert run_cases("python_cases.py", variant, tmp_path) >= 87
+
+
+def test_splitting(tmp_path):
+    assert run_cases("python_split_cases.py", "none", tmp_path) >= 3
 
 
 @EACH_VARIANT
@@ -56,23 +60,29 @@ def test_exit_releases_nothing_and_leaves_the_memory_in_place(variant, tmp_path)
         @atexit.register  # first, and so called last
         def free_everything():
             global memory, pinned
+            pin(b" still here")
             weakref.finalize._registry.clear()
-            hostpin._in_place.clear()
+            vars(hostpin).clear()
             del memory, pinned
             gc.collect()
 
         import hostpin
-        memory = mmap.mmap(-1, 1 << 20)
-        memory.write(b"still here")
-        pinned = hostpin.pin(memory)
         libc = ctypes.CDLL(None)
-        libc.on_exit(libc.dprintf, ctypes.c_void_p(pinned.address))
-        print(pinned.status.name, end=" ")
+
+        def pin(text):
+            global memory, pinned
+            memory = mmap.mmap(-1, 1 << 20)
+            memory.write(text)
+            pinned = hostpin.pin(memory)
+            libc.on_exit(libc.dprintf, ctypes.c_void_p(pinned.address))
+
+        pin(b" and here")
+        print(pinned.status.name, end="")
         sys.exit(1)
         """, HOSTPIN_SIM=f"log={tmp_path / 'log'}", HOSTPIN_LOG="off")
     assert (done.returncode, done.stderr) == (1, "")
-    assert done.stdout == ("PAGEABLE" if variant == "none" else "OK") + " still here"
-    assert len(vendor_calls(tmp_path / "log", "HostRegister")) == (0 if variant == "none" else 1)
+    assert done.stdout == ("PAGEABLE" if variant == "none" else "OK") + " still here and here"
+    assert len(vendor_calls(tmp_path / "log", "HostRegister")) == (0 if variant == "none" else 2)
     assert vendor_calls(tmp_path / "log", "HostUnregister") == []
 
 
