@@ -6,11 +6,14 @@
 Each process has to pin the pool for itself, since the driver keeps pins by process. Two things go wrong if each simply
 does so. Drivers may have to move the pages first, which fails while another process holds them: SERIALIZE makes the
 processes of a machine pin the same memory one after the other. And if one process fails, the others run on at another
-speed and by other ways of copying: so they compare, and all unpin if one has failed.
+speed and by other ways of copying: so each tells the parent whether it has pinned, and all unpin if one has failed.
+
+A pipe does that better than a barrier: when a process dies its end is closed, so that nobody waits for it, and
+multiprocessing's Barrier can hang for ever in the others when one is killed while it waits there.
 
 The processes are started by "spawn". A forked child must not use a GPU driver that its parent has used, and the library
-refuses there. With torch.distributed, the flag and the barrier below are one call: an all_reduce of the minimum of
-"my pin is OK".
+refuses there. With torch.distributed, what goes through the pipes is one call: an all_reduce of the minimum of "my pin
+is OK".
 """
 from __future__ import annotations
 
@@ -19,40 +22,74 @@ import multiprocessing
 import os
 import sys
 from multiprocessing import shared_memory
-from typing import Any, Optional
+from multiprocessing.connection import Connection
+from typing import Any, List, Optional
 
 import hostpin
 
-PATIENCE = 600  # seconds that the slowest of the others may take to pin
 
-
-def pin_together(pool: Any, all_pinned: Any, barrier: Any) -> Optional[hostpin.Pinned]:
-    """Pins `pool`, in all processes that call this or in none: returns None in all of them if one has failed.
-
-    `all_pinned` is a flag that they share and that starts as 1.
-    """
+def pin_together(pool: Any, parent: Connection) -> Optional[hostpin.Pinned]:
+    """Pins `pool` in all processes or in none: returns None in all of them if one has failed. `parent` leads to `decide`."""
     pinned = None
     try:
         pinned = hostpin.pin(pool, hostpin.Register.REQUIRED | hostpin.Register.SERIALIZE | hostpin.Register.PREFAULT)
     except hostpin.Error as error:
-        all_pinned.value = 0
         sys.stderr.write("process %d could not pin: %s\n" % (os.getpid(), error))
-    barrier.wait(PATIENCE)  # raises then if one of the others has died
-    if pinned and not all_pinned.value:
+    parent.send(pinned is not None)
+    if not parent.recv() and pinned:
         pinned.close()
         pinned = None
     return pinned
 
 
-def run_rank(rank: int, pool_name: str, all_pinned: Any, barrier: Any) -> None:
+def decide(ranks: List[Connection]) -> None:
+    """Hears from all ranks whether they have pinned, and tells each whether all have."""
+    all_pinned = True
+    for rank in ranks:
+        try:
+            all_pinned = rank.recv() and all_pinned
+        except EOFError:  # it has died
+            all_pinned = False
+    for rank in ranks:
+        try:
+            rank.send(all_pinned)
+        except ConnectionError:
+            pass
+
+
+def run_rank(number: int, pool_name: str, parent: Connection) -> None:
     """What each process does."""
     pool = shared_memory.SharedMemory(name=pool_name)
-    pinned = pin_together(pool, all_pinned, barrier)
-    sys.stdout.write("rank %d: %s, as in all others\n" % (rank, "pinned" if pinned else "not pinned"))
+    pinned = pin_together(pool, parent)
+    sys.stdout.write("rank %d: %s, as in all others\n" % (number, "pinned" if pinned else "not pinned"))
     # Copies between the pool and a GPU go here. They are right in both cases.
     if pinned:
         pinned.close()  # before the memory goes
     pool.close()
+
+
+def run(number_of_ranks: int, size: int) -> bool:
+    """Runs the processes. Returns whether all of them have ended well."""
+    context = multiprocessing.get_context("spawn")
+    pool = shared_memory.SharedMemory(create=True, size=size)
+    processes, connections = [], []
+    try:
+        for number in range(number_of_ranks):
+            connection, its_end = context.Pipe()
+            process = context.Process(target=run_rank, args=(number, pool.name, its_end))
+            process.start()
+            its_end.close()  # so that the process has the only one
+            processes.append(process)
+            connections.append(connection)
+        decide(connections)
+        for process in processes:
+            process.join()
+    finally:
+        for connection in connections:
+            connection.close()
+        pool.close()
+        pool.unlink()
+    return all(process.exitcode == 0 for process in processes)
 
 
 def main() -> int:
@@ -60,21 +97,7 @@ def main() -> int:
     parser.add_argument("--ranks", type=int, default=4)
     parser.add_argument("--size", type=int, default=64, metavar="MiB")
     options = parser.parse_args()
-
-    context = multiprocessing.get_context("spawn")
-    all_pinned, barrier = context.Value("i", 1), context.Barrier(options.ranks)
-    pool = shared_memory.SharedMemory(create=True, size=options.size << 20)
-    try:
-        ranks = [context.Process(target=run_rank, args=(rank, pool.name, all_pinned, barrier))
-                 for rank in range(options.ranks)]
-        for process in ranks:
-            process.start()
-        for process in ranks:
-            process.join()
-    finally:
-        pool.close()
-        pool.unlink()
-    return 0 if all(process.exitcode == 0 for process in ranks) else 1
+    return 0 if run(options.ranks, options.size << 20) else 1
 
 
 if __name__ == "__main__":

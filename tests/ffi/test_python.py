@@ -255,33 +255,42 @@ def test_no_process_pins_the_pool_if_none_can(variant):
     assert done.stderr.count("could not pin") == 3
 
 
-@EACH_RUNTIME
-def test_no_process_pins_the_pool_if_one_of_them_cannot(variant, tmp_path):
-    log, program = tmp_path / "log", tmp_path / "one_fails.py"
-    program.write_text(textwrap.dedent("""
-        import multiprocessing, os
-        from multiprocessing import shared_memory
-        import shared_pool
+def run_with_one_rank_that(does, variant, tmp_path):
+    """Runs the program with four processes, of which the third one does something else in place of pinning."""
+    program = tmp_path / "one_differs.py"
+    program.write_text(textwrap.dedent(f"""
+        import os, signal
+        import hostpin, shared_pool
+
+        pin, run_rank = hostpin.pin, shared_pool.run_rank
+
+        def differ(number, *arguments):
+            if number == 2:
+                hostpin.pin = lambda *arguments: {does}
+            run_rank(number, *arguments)
 
         if __name__ == "__main__":
-            context = multiprocessing.get_context("spawn")
-            together = context.Value("i", 1), context.Barrier(4)
-            pool = shared_memory.SharedMemory(create=True, size=8 << 20)
-            script = os.environ["HOSTPIN_SIM"]
-            ranks = []
-            for rank in range(4):
-                os.environ["HOSTPIN_SIM"] = script + (",fail=register:*:2" if rank == 2 else "")
-                ranks.append(context.Process(target=shared_pool.run_rank, args=(rank, pool.name, *together)))
-                ranks[-1].start()
-            for process in ranks:
-                process.join()
-            assert [process.exitcode for process in ranks] == [0] * 4
-            pool.close()
-            pool.unlink()
+            shared_pool.run_rank = differ
+            raise SystemExit(0 if shared_pool.run(4, 8 << 20) else 3)
         """))
+    log = tmp_path / "log"
     done = run([program], variant, HOSTPIN_SIM=f"log={log},file_lock={tmp_path}", HOSTPIN_LOG="off")
+    assert sorted(vendor_calls(log, "HostRegister")) == sorted(vendor_calls(log, "HostUnregister"))
+    assert len(set(vendor_calls(log, "HostRegister"))) == 3
+    return done
+
+
+@EACH_RUNTIME
+def test_no_process_pins_the_pool_if_one_of_them_cannot(variant, tmp_path):
+    done = run_with_one_rank_that("pin(bytearray(), hostpin.Register.REQUIRED)", variant, tmp_path)
     assert done.returncode == 0, done.stderr
     assert rank_lines(done) == [f"rank {rank}: not pinned, as in all others" for rank in range(4)]
     assert done.stderr.count("could not pin") == 1 == done.stderr.count("\n")
-    assert len(set(vendor_calls(log, "HostRegister"))) == 3
-    assert sorted(vendor_calls(log, "HostRegister")) == sorted(vendor_calls(log, "HostUnregister"))
+
+
+@EACH_RUNTIME
+@pytest.mark.parametrize("death", ["os._exit(0)", "os.kill(os.getpid(), signal.SIGKILL)"])
+def test_no_process_pins_the_pool_if_one_of_them_dies(variant, death, tmp_path):
+    done = run_with_one_rank_that(death, variant, tmp_path)
+    assert (done.returncode, done.stderr) == (0 if "exit" in death else 3, "")
+    assert rank_lines(done) == [f"rank {rank}: not pinned, as in all others" for rank in (0, 1, 3)]
