@@ -1,4 +1,5 @@
-//! What is configured from code, in a process of its own, since it is possible once.
+//! What is configured from code, in a process of its own, since it is possible once. HOSTPIN_LOG and other variables
+//! of the environment would overrule it.
 
 use std::sync::Mutex;
 
