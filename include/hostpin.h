@@ -263,7 +263,8 @@ typedef struct hp_job hp_job;
 /* How a job goes about it. Zero in a field means its default. */
 typedef struct hp_job_options {
   uint32_t struct_size;      /* in: sizeof(hp_job_options) */
-  uint32_t keep;             /* 1: after a refusal keep what is pinned; 0: all or nothing */
+  uint32_t keep;             /* 1: after a refusal keep what is pinned; 0: all or nothing. Copies that are made
+                                before the job ends need 1, else a refusal unpins memory under them */
   uint64_t chunk_bytes;      /* longest driver call; default 1 GiB. Cuts are at multiples of 2 MiB, and only in ranges
                                 that are longer than this */
   uint64_t pause_ns;         /* nanoseconds between two driver calls, for others who need the driver; default 0 */
