@@ -338,10 +338,10 @@ def _call(results: List[int], function: Any, *arguments: Any) -> None:
 
 def _unsigned(value: Any, what: str, bits: int = 64) -> int:
     """`value`, which ctypes would otherwise cut to its size without a word."""
-    value = operator.index(value)
-    if not 0 <= value < 1 << bits:
-        raise ValueError("%s is %d: not a number of %d bits without sign" % (what, value, bits))
-    return value
+    number: int = operator.index(value)
+    if not 0 <= number < 1 << bits:
+        raise ValueError("%s is %d: not a number of %d bits without sign" % (what, number, bits))
+    return number
 
 
 def _nanoseconds(seconds: Optional[float]) -> int:

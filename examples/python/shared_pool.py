@@ -29,7 +29,7 @@ import hostpin
 
 
 def pin_together(pool: Any, parent: Connection) -> Optional[hostpin.Pinned]:
-    """Pins `pool` in all processes or in none: returns None in all of them if one has failed. `parent` leads to `decide`."""
+    """Pins `pool` in all processes or in none: returns None in all of them if one has failed. `parent` decides."""
     pinned = None
     try:
         pinned = hostpin.pin(pool, hostpin.Register.REQUIRED | hostpin.Register.SERIALIZE | hostpin.Register.PREFAULT)
