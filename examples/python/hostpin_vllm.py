@@ -53,10 +53,11 @@ def host_register(ptr: int, num_bytes: int) -> bool:
 
 def host_unregister(ptr: int) -> None:
     """End what host_register() has pinned. A failure is logged, not raised."""
-    if not ptr or hostpin.backend().backend == hostpin.Backend.NONE:
+    if not ptr:
         return
     try:
-        hostpin.unregister(ptr)
+        if hostpin.backend().backend != hostpin.Backend.NONE:
+            hostpin.unregister(ptr)
     except hostpin.Error as error:
         logger.warning("host memory is not released: %s", error)
 

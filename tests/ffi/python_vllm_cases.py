@@ -139,6 +139,21 @@ def test_host_unregister_that_fails_is_a_warning_and_can_be_tried_again(tensor, 
     assert sim.none_pinned(tensor.data_ptr(), SIZE)
 
 
+def test_nothing_is_raised_in_a_forked_child(tensor, log):
+    assert host_register(tensor.data_ptr(), SIZE) is PINS
+    child = os.fork()
+    if child == 0:
+        log.clear()
+        try:
+            same = host_unregister(tensor.data_ptr()) is None and host_register(tensor.data_ptr(), PAGE) is False
+        except BaseException:
+            os._exit(2)
+        os._exit(0 if same and levels(log) == ["WARNING", "WARNING"] else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    host_unregister(tensor.data_ptr())
+    assert sim.none_pinned(tensor.data_ptr(), SIZE)
+
+
 def test_big_pools_are_registered():
     """600 GiB of address space, of which nothing is touched, on drivers that refuse 512 GiB in one call."""
     sim.script("max_call=512G")

@@ -5,4 +5,4 @@ from variants import VARIANTS, run_cases
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_within_a_process(variant, tmp_path):
-    assert run_cases("python_vllm_cases.py", variant, tmp_path) >= 32
+    assert run_cases("python_vllm_cases.py", variant, tmp_path) >= 33
