@@ -55,7 +55,7 @@ import time
 import weakref
 from ctypes import POINTER, c_char_p, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import (Any, Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Set, Tuple, Type,
-                    Union)
+                    TypeVar, Union)
 
 _Path = Union[str, bytes, "os.PathLike[str]"]
 
@@ -504,6 +504,8 @@ def _collect(memory: _Memory) -> None:
 
 # ---- Pinning ---------------------------------------------------------------------------------------------------------
 
+_Pinned = TypeVar("_Pinned", bound="Pinned")
+
 
 class Pinned:
     """A buffer that is pinned, or was meant to be: see `status`. Made by `pin`; a context manager."""
@@ -555,7 +557,7 @@ class Pinned:
             raise ValueError("offset is %d: the buffer has %d bytes" % (offset, self.nbytes))
         return device_pointer(self.address + offset)
 
-    def __enter__(self) -> Any:
+    def __enter__(self: _Pinned) -> _Pinned:
         return self
 
     def __exit__(self, *exception: Any) -> None:

@@ -649,7 +649,6 @@ def test_other_threads_run_while_the_driver_works(pool, start):
     if not PINS:
         start(pool).close()
         return
-    sim.script("delay=register:300")
     sim.block_registers()
     results = []
     thread = threading.Thread(target=lambda: results.append(start(pool)))
