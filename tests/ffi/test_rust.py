@@ -172,6 +172,6 @@ def test_the_program_of_the_readme_in_a_package_of_its_own(run, runtime, tmp_pat
         package = {{ name = "reader", edition = "2021" }}
         dependencies.hostpin.path = "{CRATES / "hostpin"}"
     """)
-    shutil.copy(CRATES / "Cargo.lock", tmp_path)
+    shutil.copyfile(CRATES / "Cargo.lock", tmp_path / "Cargo.lock")  # not its mode, which may be read-only
     done = succeeds(run("cargo", "run", "--quiet", "--manifest-path", tmp_path / "Cargo.toml", **runtime))
     assert done.stdout.startswith("only slower: ") if runtime == NO_GPU else (done.stdout, done.stderr) == ("", "")
