@@ -203,18 +203,17 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
   Registration &r = it->second;
   r.base = request.base;
   Pages pages;
+  std::unique_ptr<Pages> recorded;
   try {
     pages = request.pages;
+    if (r.kind == Kind::foreign && !(r.pages == pages)) recorded = std::make_unique<Pages>(r.pages);
     add_segments(request, limits);
   } catch (...) {
     if (r.kind == Kind::none) registrations_.erase(it);
     throw;
   }
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
-  if (r.kind == Kind::foreign && !(r.pages == pages)) {
-    forget_bytes(r);
-    r.kind = Kind::none;
-  }
+  r.recorded = std::move(recorded);
   r.pages = std::move(pages);
   r.busy = true;
   r.serial = ++serial_;  // now, so that who ends everything waits for this as well
@@ -523,6 +522,8 @@ bool Registry::settle(Registration &r, uint64_t len, Kind kind) noexcept {
   } else if (kind != Kind::none) {
     keep_record(r, len, kind);
   } else if (record) {
+    if (r.recorded) r.pages = std::move(*r.recorded);
+    r.recorded.reset();
     link(r);  // a failed attempt that leaves no record leaves the older one as it was
   } else {
     registrations_.erase(registrations_.find(r.base));
@@ -557,7 +558,7 @@ bool Registry::record(uint64_t base, uint64_t len, Kind kind) {
 
 // The record must not be in the list of the forgettable ones.
 void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
-  const bool again = r.kind == kind && r.len == len && r.count < kMaxCount;
+  const bool again = r.kind == kind && r.len == len && !r.recorded && r.count < kMaxCount;
   if (again) {
     ++r.count;
   } else {
@@ -573,9 +574,11 @@ void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
   if (records_ > kMaxRecords) forget(registrations_.find(oldest_->base));
 }
 
-void Registry::forget_bytes(const Registration &r) noexcept {
+void Registry::forget_bytes(Registration &r) noexcept {
   subtract(bytes_of(r.kind == Kind::foreign), r.len);
-  if (r.kind == Kind::foreign) r.pages.each([&](const Extent &e) { foreign_.remove(e, [](const Extent &) {}); });
+  const Pages &pages = r.recorded ? *r.recorded : r.pages;
+  if (r.kind == Kind::foreign) pages.each([&](const Extent &e) { foreign_.remove(e, [](const Extent &) {}); });
+  r.recorded.reset();
 }
 
 void Registry::forget(Map::iterator it) noexcept {

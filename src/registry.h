@@ -67,6 +67,7 @@ struct Registration {
   uint64_t base = 0;
   uint64_t len = 0;
   Pages pages;
+  std::unique_ptr<Pages> recorded;  // of the foreign record, while others are tried under its base
   uint64_t serial = 0;
   uint32_t count = 0;
   std::unique_ptr<std::vector<Extent>> not_in_children;  // pages that fork leaves out while this lives
@@ -170,7 +171,7 @@ private:
   bool first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept;
   void keep_record(Registration &r, uint64_t len, Kind kind) noexcept;
   void forget(Map::iterator it) noexcept;
-  void forget_bytes(const Registration &r) noexcept;
+  void forget_bytes(Registration &r) noexcept;
   void link(Registration &r) noexcept;
   void unlink(Registration &r) noexcept;
   void cover(Registration &r) noexcept;

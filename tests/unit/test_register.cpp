@@ -564,6 +564,23 @@ TEST_CASE("a foreign record of ranges says nothing of the gaps between them") {
   for (size_t at : {0, 8}) REQUIRE(hps_unpin_foreign(vendor(), memory.page_at(at)) == 0);
 }
 
+TEST_CASE("a refusal leaves a foreign record under the same base as it was") {
+  const Fresh fresh;
+  const Memory memory(8 * page());
+  REQUIRE(hps_pin_foreign(vendor(), memory.at(), 4 * page()) == 0);
+  REQUIRE(hp_register(memory.at(), 4 * page(), 0) == HP_FOREIGN);
+  CHECK(hp_register(memory.at(), 8 * page(), HP_REGISTER_REQUIRED) == HP_E_REFUSED);
+  CHECK(hp_query(memory.at(), 4 * page(), nullptr) == HP_OK);
+  CHECK(hp_query(memory.page_at(4), 1, nullptr) == HP_PAGEABLE);
+  CHECK(stats().foreign_bytes == 4 * page());
+  CHECK(hp_register(memory.at(), 4 * page(), 0) == HP_FOREIGN);
+  CHECK(hp_unregister(memory.at()) == HP_OK);
+  CHECK(hp_unregister(memory.at()) == HP_OK);
+  CHECK(hp_unregister(memory.at()) == HP_E_NOT_FOUND);
+  CHECK(stats().foreign_bytes == 0);
+  REQUIRE(hps_unpin_foreign(vendor(), memory.at()) == 0);
+}
+
 // ---- Everything at once
 
 TEST_CASE("unregister_all with nothing registered") {
