@@ -73,14 +73,15 @@ pid_t start_converter(const std::string &file, int input) {
 void write_png(const Rates &rates, const std::string &file) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw std::system_error(errno, std::generic_category(), "pipe");
-  const File input(fdopen(ends[0], "r"), std::fclose);
+  File input(fdopen(ends[0], "r"), std::fclose);
   File out(fdopen(ends[1], "w"), std::fclose);
   if (!input || !out) throw std::bad_alloc();
   const pid_t child = start_converter(file, ends[0]);
+  input.reset();
   std::signal(SIGPIPE, SIG_IGN);  // if the converter ends early, its exit status says so
   write_svg(rates, out.get());
   out.reset();
-  int status = 0;
+  int status = -1;
   while (waitpid(child, &status, 0) < 0 && errno == EINTR) {
   }
   if (status != 0) throw std::system_error(EIO, std::generic_category(), file + " cannot be written by rsvg-convert");
