@@ -43,8 +43,8 @@
  *   The caller sets struct_size to sizeof the structure (zero the rest first). Another size is HP_E_INVALID: the
  *   caller was compiled with a header that this library does not know. Reserved fields are zero in, zero out.
  */
-#ifndef HOSTPIN_H
-#define HOSTPIN_H
+#ifndef HP_HEADER_H
+#define HP_HEADER_H
 
 #include <stddef.h>
 #include <stdint.h>
@@ -490,4 +490,4 @@ HP_API const char *hp_version_string(void);
 }
 #endif
 
-#endif /* HOSTPIN_H */
+#endif /* HP_HEADER_H */
