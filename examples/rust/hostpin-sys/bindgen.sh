@@ -10,7 +10,7 @@ header=$1
 options=(--use-core --ctypes-prefix core::ffi --no-layout-tests --with-derive-default --disable-header-comment
   --no-rustfmt-bindings)
 # What later versions do by themselves.
-if bindgen --help | grep -q -e '--size_t-is-usize$'; then options+=(--size_t-is-usize); fi
+if [[ $(bindgen --help) = *--size_t-is-usize* ]]; then options+=(--size_t-is-usize); fi
 
 # A macro has no type, and bindgen can give all of them only one.
 bits='HP_(REGISTER|CAP|VERSION)_.*'
