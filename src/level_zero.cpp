@@ -158,15 +158,16 @@ bool resolve_api(const Library &library, Api &api, Text &why) noexcept {
 }
 
 // Initialises the GPU drivers and lists them. After a failure nothing more may be called: with loader 1.8 the next call
-// goes through a table of a driver that is unloaded again. Only "unsupported" from zeInitDrivers, where the drivers
-// are older than that function, leaves zeInit to be tried.
+// goes through a table of a driver that is unloaded again. Only where drivers may be older than zeInitDrivers is zeInit
+// tried: loader 1.32 says "unsupported" of them, 1.20 "uninitialized", as both do where there is no driver.
 bool list_drivers(const Api &api, ze::DriverHandle (&drivers)[kMaxDrivers], uint32_t &count, Text &why) noexcept {
   if (api.init_drivers) {
     ze::InitDriverTypeDesc gpus{ze::kStypeInitDriverTypeDesc, nullptr, ze::kDriverTypeGpu};
     count = kMaxDrivers;
     const ze::Result result = api.init_drivers(&count, drivers, &gpus);
     if (result == ze::kSuccess) return true;
-    if (result != ze::kUnsupportedFeature) return answered(why, "zeInitDrivers", result), false;
+    if (result != ze::kUnsupportedFeature && result != ze::kUninitialized)
+      return answered(why, "zeInitDrivers", result), false;
   }
   if (const ze::Result result = api.init(ze::kInitGpuOnly)) return answered(why, "zeInit", result), false;
   count = kMaxDrivers;
