@@ -37,6 +37,7 @@ MPI = {
     "OMPI_ALLOW_RUN_AS_ROOT": "1",
     "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     "OMPI_MCA_rmaps_base_oversubscribe": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",  # the same for Open MPI 5
     "OMPI_MCA_hwloc_base_binding_policy": "none",
     "OMPI_MCA_plm": "isolated",
     "OMPI_MCA_pml": "ob1",
