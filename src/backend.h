@@ -32,6 +32,7 @@ struct Outcome {
   int64_t native = 0;
   const char *call = "";
   bool held = false;  // of a pin that failed: some of the range is pinned nevertheless, and unpin() is to be called
+  const char *hint = nullptr;  // what to do, where the backend knows the cause
 };
 
 // What the driver said of a range that it pinned.

@@ -13,7 +13,6 @@
 
 #include "backend.h"
 #include "level_zero_abi.h"
-#include "log.h"
 #include "runtime.h"
 #include "system.h"
 
@@ -392,11 +391,6 @@ bool keep_debt(const Debt &debt) noexcept {
   return false;
 }
 
-void note_debt(const Debt &debt) noexcept {
-  if (keep_debt(debt)) return;
-  log_line(HP_LOG_ERROR, "more ranges than can be noted are held by Level Zero drivers that do not release them");
-}
-
 // ---- Pinning
 
 void *pointer(uint64_t address) noexcept { return reinterpret_cast<void *>(address); }
@@ -489,24 +483,20 @@ Outcome map_range(const Driver &driver, uint64_t start, uint64_t len, uint32_t f
   return {Failure::unsupported, 0, "zeMemAllocHost"};
 }
 
+constexpr char kTooManyHeld[] = "Level Zero drivers hold more ranges than can be noted; start the process again";
 // Through at least 26.31 Intel's driver may keep a freed range in a cache, still mapped, and hand it out as new memory.
-bool still_mapped(const Driver &driver, uint64_t start) noexcept {
-  uint64_t base = 0;
-  if (known(driver, start, base) == Known::no) return false;
-  if (first_time("memmap range kept", 0))
-    log_line(HP_LOG_WARN,
-             "zeMemFree succeeded but the Level Zero driver keeps the memory mapped and may hand it out as new: do not unmap "
-             "it. Leave the memmap extension off (HOSTPIN_ZE_MEMMAP=0), or use a driver without this defect");
-  return true;
-}
+constexpr char kKept[] = "the Level Zero driver keeps freed memory mapped and may hand it out as new; leave the memmap extension "
+                         "off (HOSTPIN_ZE_MEMMAP=0), or use a driver without this defect";
 
 Outcome unmap_range(const Driver &driver, uint64_t start, bool &freed) noexcept {
   if (!freed) {
     const ze::Result result = g.api.mem_free(driver.context, pointer(start));
     if (result != ze::kSuccess) return released(result, "zeMemFree");
   }
-  freed = still_mapped(driver, start);
-  return {freed ? Failure::other : Failure::none, 0, "zeMemFree"};
+  uint64_t base = 0;
+  freed = known(driver, start, base) != Known::no;
+  if (!freed) return {Failure::none, 0, "zeMemFree"};
+  return {Failure::other, 0, "zeMemFree", false, kKept};
 }
 
 Outcome release_range(const Driver &driver, uint64_t start, bool &freed) noexcept {
@@ -530,7 +520,7 @@ Outcome release(const Debt &debt) noexcept {
     left.drivers |= bit;
     if (freed) left.freed |= bit;
   }
-  if (left.drivers) note_debt(left);
+  if (left.drivers && !keep_debt(left)) told.hint = kTooManyHeld;
   return told;
 }
 

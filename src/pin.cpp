@@ -102,7 +102,9 @@ constexpr char kForeignPartHint[] = "; hint: other code in this process pinned a
 void add_hint(const Outcome &outcome, const Extent &segment, Text &text) noexcept {
   const Mapping mapping = mapping_of(segment.start, segment.end);
   rlimit limit{};
-  if (outcome.failure == Failure::foreign_part)
+  if (outcome.hint)
+    text.add("; hint: %s", outcome.hint);
+  else if (outcome.failure == Failure::foreign_part)
     text.add("%s", kForeignPartHint);
   else if (outcome.failure == Failure::capture)
     text.add("; hint: a stream capture is under way; pin before it or after it");
@@ -198,10 +200,14 @@ bool release_segment(const Selection &s, Registry &registry, const Registration 
   registry.stuck(segment);
   report.native = outcome.native;
   report.text.clear();
-  report.text.add("%s(%#llx) failed: %lld %s; %s. The driver still holds %llu bytes there: do not unmap them, call "
-                  "hp_unregister(%#llx) again",
-                  outcome.call, ull(segment.start), static_cast<long long>(outcome.native),
-                  s.backend->code_name(outcome.native), s.info.runtime_file, ull(segment.size()), ull(r.base));
+  report.text.add("%s(%#llx) ", outcome.call, ull(segment.start));
+  if (outcome.native)
+    report.text.add("failed: %lld %s", static_cast<long long>(outcome.native), s.backend->code_name(outcome.native));
+  else
+    report.text.add("did not release it");
+  report.text.add("; %s. The driver still holds %llu bytes there: do not unmap them, call hp_unregister(%#llx) again",
+                  s.info.runtime_file, ull(segment.size()), ull(r.base));
+  if (outcome.hint) report.text.add("; hint: %s", outcome.hint);
   return false;
 }
 
