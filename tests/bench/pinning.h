@@ -13,6 +13,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
@@ -57,6 +58,13 @@ inline double rounded(double x) { return std::round(x * 1000) / 1000; }
 inline double median(std::vector<double> v) {
   std::sort(v.begin(), v.end());
   return (v[(v.size() - 1) / 2] + v[v.size() / 2]) / 2;
+}
+
+// How many times b each of a took, of what was measured side by side: what slows both leaves it as it is.
+inline double median_ratio(const std::vector<double> &a, const std::vector<double> &b) {
+  std::vector<double> ratios(a.size());
+  std::transform(a.begin(), a.end(), b.begin(), ratios.begin(), std::divides<>());
+  return rounded(median(ratios));
 }
 
 inline Json summary(const std::vector<double> &ms) {

@@ -1,6 +1,7 @@
-// What HP_REGISTER_PREFAULT and HP_REGISTER_HUGEPAGES gain on memory whose pages are not there yet, and what the library
-// costs where they are: beside one bare call of the runtime, with a runtime that really pins. Prints JSON.
-//   prefault_bench PINNING_CUDART [REPETITIONS [MIB...]]     default: 7 repetitions of 1024 and 4096 MiB
+// What HP_REGISTER_PREFAULT, or HP_REGISTER_PREFAULT with HP_REGISTER_HUGEPAGES, gains on memory whose pages are not there
+// yet, and what the library costs where they are: beside one bare call of the runtime, with a runtime that really pins.
+// Prints JSON.
+//   prefault_bench PINNING_CUDART prefault|huge [REPETITIONS [MIB...]]     default: 7 repetitions of 1024 and 4096 MiB
 #include <cerrno>
 #include <functional>
 
@@ -11,7 +12,7 @@ namespace {
 using namespace bench;
 
 constexpr uint32_t kPrefault = HP_REGISTER_PREFAULT;
-constexpr uint32_t kPrefaultHuge = HP_REGISTER_PREFAULT | HP_REGISTER_HUGEPAGES;
+constexpr uint32_t kHuge = HP_REGISTER_PREFAULT | HP_REGISTER_HUGEPAGES;
 
 double cold_bare(const Runtime &runtime, uint64_t bytes, bool shared) {
   const Memory memory(bytes, shared);
@@ -37,68 +38,67 @@ double warm(const std::function<double()> &run) {
 }
 
 // One after the other in each round, so that whatever else the machine does meets them all alike.
-Json cold(const Runtime &runtime, uint64_t bytes, bool shared, int repetitions) {
-  std::vector<double> bare, plain, prefault, huge;
+Json cold(const Runtime &runtime, uint64_t bytes, bool shared, uint32_t flags, int repetitions) {
+  std::vector<double> bare, library;
   for (int i = 0; i < repetitions; ++i) {
     bare.push_back(warm([&] { return cold_bare(runtime, bytes, shared); }));
-    plain.push_back(warm([&] { return cold_library(bytes, shared, 0); }));
-    prefault.push_back(warm([&] { return cold_library(bytes, shared, kPrefault); }));
-    huge.push_back(warm([&] { return cold_library(bytes, shared, kPrefaultHuge); }));
+    library.push_back(warm([&] { return cold_library(bytes, shared, flags); }));
   }
   return {{"bare", summary(bare)},
-          {"library", summary(plain)},
-          {"prefault", summary(prefault)},
-          {"prefault_and_huge_pages", summary(huge)},
-          {"prefault_faster_by", rounded(median(bare) / median(prefault))},
-          {"prefault_and_huge_pages_faster_by", rounded(median(bare) / median(huge))}};
+          {"library", summary(library)},
+          {"library_faster_by", rounded(median(bare) / median(library))}};
 }
 
+// Each round begins with another one, as what ran before leaves the caches to what runs next.
 Json present(const Runtime &runtime, uint64_t bytes, bool shared, int repetitions) {
   const Memory memory(bytes, shared);
   memory.small_pages();
   memory.make_present();
-  struct {
-    std::vector<double> wall, cpu;
-  } bare, plain, prefault;
-  const auto measure = [](auto &samples, auto pin) {
-    double wall = 0;
-    samples.cpu.push_back(cpu_milliseconds([&] { wall = milliseconds(pin); }));
-    samples.wall.push_back(wall);
+  void *const p = memory.address();
+  struct Way {
+    std::function<void()> pin, unpin;
+    std::vector<double> wall = {}, cpu = {};
   };
-  for (int i = 0; i < 5 * repetitions; ++i) {
-    measure(bare, [&] { runtime.pin(memory.address(), bytes); });
-    runtime.unpin(memory.address());
-    measure(plain, [&] { pin_with_library(memory.address(), bytes, 0); });
-    unpin_with_library(memory.address());
-    measure(prefault, [&] { pin_with_library(memory.address(), bytes, kPrefault); });
-    unpin_with_library(memory.address());
+  const auto unpin = [&] { unpin_with_library(p); };
+  Way ways[] = {{[&] { runtime.pin(p, bytes); }, [&] { runtime.unpin(p); }},
+                {[&] { pin_with_library(p, bytes, 0); }, unpin},
+                {[&] { pin_with_library(p, bytes, kPrefault); }, unpin}};
+  for (size_t i = 0; i < 30 * static_cast<size_t>(repetitions); ++i) {
+    Way &way = ways[(i + i / 3) % 3];
+    double wall = 0;
+    way.cpu.push_back(cpu_milliseconds([&] { wall = milliseconds(way.pin); }));
+    way.wall.push_back(wall);
+    way.unpin();
   }
+  const auto &[bare, plain, prefault] = ways;
   return {{"bare", summary(bare.wall)},
           {"library", summary(plain.wall)},
           {"prefault", summary(prefault.wall)},
-          {"library_takes_times", rounded(median(plain.wall) / median(bare.wall))},
-          {"prefault_takes_times", rounded(median(prefault.wall) / median(bare.wall))},
-          {"library_takes_times_cpu", rounded(median(plain.cpu) / median(bare.cpu))},
-          {"prefault_takes_times_cpu", rounded(median(prefault.cpu) / median(bare.cpu))}};
+          {"library_takes_times", median_ratio(plain.wall, bare.wall)},
+          {"prefault_takes_times", median_ratio(prefault.wall, bare.wall)},
+          {"library_takes_times_cpu", median_ratio(plain.cpu, bare.cpu)},
+          {"prefault_takes_times_cpu", median_ratio(prefault.cpu, bare.cpu)}};
 }
 
 }  // namespace
 
 int main(int argc, char **argv) {
-  if (argc < 2) fail("usage: prefault_bench PINNING_CUDART [REPETITIONS [MIB...]]");
+  const std::string way = argc > 2 ? argv[2] : "";
+  if (way != "prefault" && way != "huge") fail("usage: prefault_bench PINNING_CUDART prefault|huge [REPETITIONS [MIB...]]");
   const Runtime runtime(argv[1]);
-  const int repetitions = argc > 2 ? std::max(1, std::atoi(argv[2])) : 7;
+  const int repetitions = argc > 3 ? std::max(1, std::atoi(argv[3])) : 7;
   std::vector<uint64_t> sizes;
-  for (int i = 3; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10) * kMiB);
+  for (int i = 4; i < argc; ++i) sizes.push_back(std::strtoull(argv[i], nullptr, 10) * kMiB);
   if (sizes.empty()) sizes = {1024 * kMiB, 4096 * kMiB};
   Json results = Json::array();
   for (const uint64_t bytes : sizes) {
     if (bytes == 0 || bytes > available_memory()) fail("not a size in MiB that fits into memory");
-    for (const bool shared : {false, true})
-      results.push_back({{"bytes", bytes},
-                         {"memory", shared ? "shared" : "anonymous"},
-                         {"cold", cold(runtime, bytes, shared, repetitions)},
-                         {"present", present(runtime, bytes, shared, repetitions)}});
+    for (const bool shared : {false, true}) {
+      Json result = {{"bytes", bytes}, {"memory", shared ? "shared" : "anonymous"}};
+      result["cold"] = cold(runtime, bytes, shared, way == "huge" ? kHuge : kPrefault, repetitions);
+      if (way == "prefault") result["present"] = present(runtime, bytes, shared, repetitions);
+      results.push_back(result);
+    }
   }
   const Json all = {{"machine", machine(runtime)}, {"repetitions", repetitions}, {"measured", results}};
   std::printf("%s\n", all.dump(2).c_str());

@@ -41,7 +41,7 @@ def check_numbers(value, name=""):
 
 
 def main():
-    done = subprocess.run(sys.argv[2:], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(sys.argv[2:], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True)
     assert done.returncode == 0, f"exit status {done.returncode}"
     result = json.loads(done.stdout)
     for path in sys.argv[1].split(","):
