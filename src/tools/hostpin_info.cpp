@@ -81,18 +81,19 @@ Exit exit_of(const Report &report) {
 void measure(const Options &options, Report &report) {
   if (options.pin_bytes) report.trial = pin_fresh_memory(options.pin_bytes);
   if (options.bench_bytes) report.rates = measure_rates(options.bench_bytes, isatty(STDERR_FILENO));
-  if (report.rates && report.rates->status == HP_OK && !options.plot.empty()) draw(*report.rates, options.plot);
 }
 
 Exit show(const Options &options) {
   Report report = look();
   if (!fits("pin", options.pin_bytes, report.system) || !fits("bench", options.bench_bytes, report.system)) return kUsage;
+  if (!options.plot.empty()) require_writable(options.plot);  // nobody shall wait for rates that cannot be drawn
   // A large pin takes a while, and a broken driver may end the process: show what is known first.
   if (!options.json) print(table(report));
   measure(options, report);
   if (options.json) print(json(report));
   if (!options.json && report.trial) print('\n' + trial_table(*report.trial));
   if (!options.json && report.rates) print('\n' + rates_table(*report.rates));
+  if (!options.plot.empty() && report.rates->status == HP_OK) draw(*report.rates, options.plot);
   return exit_of(report);
 }
 

@@ -52,6 +52,10 @@ void write_svg(const Rates &rates, FILE *out) {
   std::fputs("</svg>\n", out);
 }
 
+std::system_error failed(const std::string &file) {
+  return std::system_error(errno, std::generic_category(), file + " cannot be written");
+}
+
 bool done(const File &out) { return std::fflush(out.get()) == 0 && !std::ferror(out.get()); }
 
 // The converter, reading from `input`.
@@ -97,13 +101,22 @@ bool has_converter() {
   return false;
 }
 
+void require_writable(const std::string &file) {
+  int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+  if (fd >= 0)
+    unlink(file.c_str());  // nothing is left of it if the benchmark fails
+  else if (errno == EEXIST)
+    fd = open(file.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+  if (fd < 0) throw failed(file);
+  close(fd);
+}
+
 void draw(const Rates &rates, const std::string &file) {
   if (file.ends_with(".png")) return write_png(rates, file);
-  const auto failed = [&] { return std::system_error(errno, std::generic_category(), file + " cannot be written"); };
   const File out(std::fopen(file.c_str(), "we"), std::fclose);
-  if (!out) throw failed();
+  if (!out) throw failed(file);
   write_svg(rates, out.get());
-  if (!done(out)) throw failed();
+  if (!done(out)) throw failed(file);
 }
 
 }  // namespace info

@@ -10,6 +10,9 @@ namespace info {
 inline constexpr char kConverter[] = "rsvg-convert";
 bool has_converter();
 
+// Throws std::system_error if the file cannot be written; leaves it as it is, or not there.
+void require_writable(const std::string &file);
+
 // As PNG if the file's name ends in .png, else as SVG. Throws std::system_error if that cannot be written.
 void draw(const Rates &rates, const std::string &file);
 

@@ -424,12 +424,35 @@ def test_benchmark_that_fails(env, code, status, tmp_path):
     assert row(table("--bench", "2M", env=env, code=code), "reason")
 
 
-@pytest.mark.parametrize("name, words", [("rates.svg", "cannot be written: No such file or directory"),
+@pytest.mark.parametrize("form", [[], ["--json"]])
+@pytest.mark.parametrize("name", ["none/rates.svg", "none/rates.png", "folder.svg"])
+def test_picture_that_cannot_be_written_is_told_before_the_benchmark(tmp_path, name, form):
+    (tmp_path / "folder.svg").mkdir()
+    log = tmp_path / "calls"
+    done = info(*form, "--bench", "64K", "--plot", str(tmp_path / name), env=cudart(f"log={log}"))
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert f"{name} cannot be written: {'Is a' if name == 'folder.svg' else 'No such file or'} directory" in done.stderr.decode()
+    assert not log.exists() or "cudaHostRegister" not in log.read_text()
+
+
+@pytest.mark.parametrize("name, words", [("rates.svg", "cannot be written: No space left on device"),
                                          ("rates.png", "cannot be written by rsvg-convert")])
-def test_picture_that_cannot_be_written(tmp_path, name, words):
-    done = info("--bench", "64K", "--plot", str(tmp_path / "none" / name), env=cudart())
+def test_rates_come_before_a_picture_that_fails(tmp_path, name, words):
+    picture = tmp_path / name
+    picture.symlink_to("/dev/full")
+    rates = report("--bench", "64K", "--plot", str(picture), env=cudart(), code=3)["rates"]
+    assert [way["name"] for way in rates["ways"]] == WAYS
+    done = info("--bench", "64K", "--plot", str(picture), env=cudart())
     assert done.returncode == 3
+    assert "GiB/s" in row(done.stdout.decode(), "cold", "Rates of pinning")
     assert f"{name} {words}" in done.stderr.decode()
+
+
+def test_picture_of_before_stays_when_the_benchmark_fails(tmp_path):
+    picture = tmp_path / "rates.svg"
+    picture.write_text("of before")
+    info("--bench", "64K", "--plot", str(picture), env=NONE)
+    assert picture.read_text() == "of before"
 
 
 def test_the_table_comes_before_the_trial():
