@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "lines.h"
 
@@ -25,34 +26,91 @@ uint64_t number_in(const char *path, uint64_t otherwise) noexcept {
   return std::strtoull(line, nullptr, 10);
 }
 
-// The smallest limit on the way from this process's own cgroup up to the root.
-uint64_t limit_up(const char *mount, const char *group, const char *file) noexcept {
+// "key 123" or "key: 123 kB"
+uint64_t number_after(const char *path, std::string_view key, uint64_t otherwise) noexcept {
+  Lines lines(path);
+  while (const char *line = lines.next()) {
+    const char *number = line + key.size();
+    if (std::string_view(line).starts_with(key) && *number == ' ') return std::strtoull(number, nullptr, 10);
+  }
+  return otherwise;
+}
+
+uint64_t meminfo(std::string_view key) noexcept {
+  const uint64_t kib = number_after("/proc/meminfo", key, UINT64_MAX);
+  return kib == UINT64_MAX ? kib : kib << 10;
+}
+
+// Where a version of cgroups tells what. Of what is in use it takes back first what files have in memory and nobody has
+// used lately.
+struct CgroupFiles {
+  const char *mount;
+  const char *limit;
+  const char *usage;
+  const char *given_back;  // in memory.stat
+};
+constexpr CgroupFiles kVersion1{"/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes",
+                                "total_inactive_file"};
+constexpr CgroupFiles kVersion2{"/sys/fs/cgroup", "memory.max", "memory.current", "inactive_file"};
+
+struct Allowance {
   uint64_t limit = UINT64_MAX;
+  uint64_t left = UINT64_MAX;
+
+  void add(const Allowance &other) noexcept {
+    limit = std::min(limit, other.limit);
+    left = std::min(left, other.left);
+  }
+};
+
+Allowance allowance_of(const CgroupFiles &files, const char *group) noexcept {
   char path[PATH_MAX];
+  const auto file = [&](const char *name) {
+    std::snprintf(path, sizeof(path), "%s%s/%s", files.mount, group, name);
+    return path;
+  };
+  Allowance a;
+  a.limit = number_in(file(files.limit), UINT64_MAX);
+  if (a.limit == UINT64_MAX) return a;
+  const uint64_t usage = number_in(file(files.usage), 0);
+  const uint64_t held = usage - std::min(usage, number_after(file("memory.stat"), files.given_back, 0));
+  a.left = a.limit - std::min(a.limit, held);
+  return a;
+}
+
+// The least of this process's own cgroup and all above it. A container may see only its root, under another name.
+Allowance allowance_up(const CgroupFiles &files, const char *group) noexcept {
+  Allowance least;
   char at[512];
-  std::snprintf(at, sizeof(at), "%s", group);
+  std::snprintf(at, sizeof(at), "%s", std::strcmp(group, "/") == 0 ? "" : group);
   for (;;) {
-    std::snprintf(path, sizeof(path), "%s%s/%s", mount, std::strcmp(at, "/") == 0 ? "" : at, file);
-    limit = std::min(limit, number_in(path, UINT64_MAX));
+    least.add(allowance_of(files, at));
     char *slash = std::strrchr(at, '/');
-    if (!slash) return limit;
+    if (!slash) return least;
     *slash = 0;
   }
 }
 
-uint64_t cgroup_limit() noexcept {
-  uint64_t limit = UINT64_MAX;
+// Is the word in a list like "cpu,cpuacct"?
+bool in_list(std::string_view list, std::string_view word) noexcept {
+  for (size_t comma; (comma = list.find(',')) != list.npos; list.remove_prefix(comma + 1))
+    if (list.substr(0, comma) == word) return true;
+  return list == word;
+}
+
+Allowance cgroup_allowance() noexcept {
+  Allowance least;
   Lines lines("/proc/self/cgroup");
-  while (const char *line = lines.next()) {
+  while (const char *line = lines.next()) {  // "ID:CONTROLLERS:GROUP"
     const char *controllers = std::strchr(line, ':');
-    const char *group = controllers ? std::strchr(controllers + 1, ':') : nullptr;
+    const char *group = controllers ? std::strchr(++controllers, ':') : nullptr;
     if (!group) continue;
-    if (group == controllers + 1)
-      limit = std::min(limit, limit_up("/sys/fs/cgroup", group + 1, "memory.max"));
-    else if (std::strstr(controllers, "memory"))
-      limit = std::min(limit, limit_up("/sys/fs/cgroup/memory", group + 1, "memory.limit_in_bytes"));
+    if (group == controllers)
+      least.add(allowance_up(kVersion2, group + 1));
+    else if (in_list({controllers, static_cast<size_t>(group - controllers)}, "memory"))
+      least.add(allowance_up(kVersion1, group + 1));
   }
-  return limit;
+  return least;
 }
 
 }  // namespace
@@ -102,17 +160,10 @@ bool running_under_wsl() noexcept {
   return access("/dev/dxg", F_OK) == 0;
 }
 
-uint64_t usable_memory() noexcept {
-  uint64_t total = UINT64_MAX;
-  Lines lines("/proc/meminfo");
-  while (const char *line = lines.next()) {
-    unsigned long long kib = 0;
-    if (std::sscanf(line, "MemTotal: %llu kB", &kib) == 1) {
-      total = uint64_t{kib} << 10;
-      break;
-    }
-  }
-  return std::min(total, cgroup_limit());
-}
+uint64_t total_memory() noexcept { return meminfo("MemTotal:"); }
+
+uint64_t usable_memory() noexcept { return std::min(total_memory(), cgroup_allowance().limit); }
+
+uint64_t available_memory() noexcept { return std::min(meminfo("MemAvailable:"), cgroup_allowance().left); }
 
 }  // namespace hp

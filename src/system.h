@@ -28,7 +28,10 @@ bool any_exists(std::span<const char *const> paths) noexcept;
 
 bool running_under_wsl() noexcept;
 
-// Bytes of memory that this process may use: the machine's, or the limit of its cgroup if that is lower.
+// Bytes of memory, UINT64_MAX where they are not told: what the machine has; what this process may use, which is less
+// where its cgroup has a limit; and what it can have now without taking from others.
+uint64_t total_memory() noexcept;
 uint64_t usable_memory() noexcept;
+uint64_t available_memory() noexcept;
 
 }  // namespace hp

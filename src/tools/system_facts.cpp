@@ -70,18 +70,15 @@ void read_kernel(SystemFacts &s) {
   s.wsl = hp::running_under_wsl();
 }
 
+std::optional<uint64_t> known(uint64_t bytes) {
+  return bytes == UINT64_MAX ? std::nullopt : std::optional<uint64_t>(bytes);
+}
+
 void read_memory(SystemFacts &s) {
-  const File file(std::fopen("/proc/meminfo", "re"));
-  char line[256];
-  unsigned long long kib = 0;
-  while (file && std::fgets(line, sizeof(line), file.get())) {
-    if (std::sscanf(line, "MemTotal: %llu kB", &kib) == 1) s.memory_total = uint64_t{kib} << 10;
-    if (std::sscanf(line, "MemAvailable: %llu kB", &kib) == 1) s.memory_available = uint64_t{kib} << 10;
-  }
-  const uint64_t usable = hp::usable_memory();
-  if (usable == UINT64_MAX) return;
-  s.memory_usable = usable;
-  if (!s.memory_total || usable < *s.memory_total) s.cgroup_limit = usable;
+  s.memory_total = known(hp::total_memory());
+  s.memory_available = known(hp::available_memory());
+  s.memory_usable = known(hp::usable_memory());
+  if (s.memory_usable && (!s.memory_total || *s.memory_usable < *s.memory_total)) s.cgroup_limit = s.memory_usable;
 }
 
 void read_budget(SystemFacts &s) {

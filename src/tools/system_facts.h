@@ -22,7 +22,7 @@ struct SystemFacts {
   std::optional<uint64_t> memlock_soft;  // nothing: unlimited
   std::optional<uint64_t> memlock_hard;
   std::optional<uint64_t> memory_total;
-  std::optional<uint64_t> memory_available;
+  std::optional<uint64_t> memory_available;  // to this process
   std::optional<uint64_t> memory_usable;
   std::optional<uint64_t> cgroup_limit;  // where it is lower than the machine's memory
   std::optional<uint64_t> budget;        // HOSTPIN_BUDGET, in bytes

@@ -485,6 +485,8 @@ def large(preload, tmp_path):
         "proc/meminfo": "MemTotal:       67108864 kB\nMemFree:        1 kB\nMemAvailable:   33554432 kB\n",
         "proc/self/cgroup": "0::/pod/task\n",
         "sys/fs/cgroup/pod/memory.max": f"{6 * GIB}\n",
+        "sys/fs/cgroup/pod/memory.current": f"{5 * GIB}\n",
+        "sys/fs/cgroup/pod/memory.stat": f"anon {GIB}\ninactive_file {3 * GIB}\nactive_file {GIB}\n",
         "sys/fs/cgroup/pod/task/memory.max": "max\n",
         "sys/kernel/mm/transparent_hugepage/enabled": "[always] madvise never\n",
         "sys/kernel/mm/transparent_hugepage/shmem_enabled": "always within_size [advise] never deny force\n",
@@ -499,7 +501,7 @@ def large(preload, tmp_path):
 def test_large_machine(large):
     assert report(env=large | {"HOSTPIN_BUDGET": "50%"})["system"] == {
         "kernel": "6.12.4-amd64", "kernel_pin_limit": GIB, "wsl": False, "memory_total": 64 * GIB,
-        "memory_available": 32 * GIB, "memory_usable": 6 * GIB, "cgroup_limit": 6 * GIB,
+        "memory_available": 4 * GIB, "memory_usable": 6 * GIB, "cgroup_limit": 6 * GIB,
         "budget": pytest.approx(3 * GIB, abs=100), "memlock_soft": 8 * MIB, "memlock_hard": None, "page_size": os.sysconf("SC_PAGESIZE"), "thp": "always",
         "thp_shmem": "advise", "numa_nodes": 3,
         "huge_pages": [{"page_size": 2 * MIB, "free": 3, "total": 8}, {"page_size": GIB, "free": 0, "total": 0}]}
@@ -510,7 +512,7 @@ def test_large_machine_in_the_table(large):
     assert row(text, "kernel") == ("6.12.4-amd64: kernels 6.11 to 6.13 are known to refuse pins above 2 GiB in one "
                                    "driver call")
     assert row(text, "memory") == ("6 GiB usable by this process (limit of its cgroup), the machine has 64 GiB; "
-                                   "32 GiB available now")
+                                   "4 GiB available now")
     assert row(text, "pin budget") == "1.5 GiB (HOSTPIN_BUDGET)"
     assert row(text, "locked memory") == ("8 MiB soft, unlimited hard (RLIMIT_MEMLOCK). GPU drivers usually do not count "
                                           "it.")
@@ -551,6 +553,73 @@ def test_available_memory_bounds_the_trial(preload, tmp_path):
     done = info("--pin", "9M", env=env)
     assert done.returncode == 2
     assert b"--pin 9 MiB is more than the 8 MiB of memory that are available" in done.stderr
+    assert info("--pin", "8M", env=env).returncode == 1
+
+
+def v2(path, limit, usage=None, inactive=None):
+    files = {f"sys/fs/cgroup{path}/memory.max": f"{limit}\n"}
+    if usage is not None:
+        files[f"sys/fs/cgroup{path}/memory.current"] = f"{usage}\n"
+    if inactive is not None:
+        files[f"sys/fs/cgroup{path}/memory.stat"] = f"anon 1\ninactive_anon 2\ninactive_file {inactive}\n"
+    return files
+
+
+UNLIMITED = 9223372036854771712
+
+
+def v1(path, limit, usage=None, inactive=None):
+    files = {f"sys/fs/cgroup/memory{path}/memory.limit_in_bytes": f"{limit}\n"}
+    if usage is not None:
+        files[f"sys/fs/cgroup/memory{path}/memory.usage_in_bytes"] = f"{usage}\n"
+    if inactive is not None:
+        files[f"sys/fs/cgroup/memory{path}/memory.stat"] = f"inactive_file 7\ntotal_inactive_file {inactive}\n"
+    return files
+
+
+# Of a machine with 64 GiB, 32 of them available: what this process may use, what of it is left, by which files.
+CGROUPS = {
+    "v1": (6, 6, "4:memory:/a\n", v1("/a", 6 * GIB)),
+    "v1 in use": (6, 3, "4:memory:/a\n", v1("/a", 6 * GIB, 4 * GIB, GIB)),
+    "v1 nested, outer": (6, 2, "4:memory:/a/b\n", v1("/a/b", UNLIMITED, GIB, 0) | v1("/a", 6 * GIB, 4 * GIB, 0)),
+    "v1 nested, inner": (5, 1, "4:memory:/a/b\n", v1("/a/b", 5 * GIB, 4 * GIB, 0) | v1("/a", 6 * GIB, 4 * GIB, 0)),
+    "v1 nested, less left outside": (5, 2, "4:memory:/a/b\n", v1("/a/b", 5 * GIB, 0) | v1("/a", 6 * GIB, 4 * GIB)),
+    "v1 unlimited": (64, 32, "4:memory:/a\n", v1("/a", UNLIMITED, 9 * GIB, 0) | v1("", UNLIMITED, 9 * GIB, 0)),
+    "v1 with others": (6, 6, "4:cpu,memory,pids:/a\n", v1("/a", 6 * GIB)),
+    "v1 in a container": (6, 5, "4:memory:/docker/0123\n0::/docker/0123\n", v1("", 6 * GIB, GIB, 0)),
+    "v1 of the root": (6, 6, "4:memory:/\n", v1("", 6 * GIB)),
+    "v1 beside v2": (6, 6, "4:memory:/a\n0::/\n", v1("/a", 6 * GIB)),
+    "not memory: a path": (64, 32, "6:cpu:/memory-hog\n", v1("/memory-hog", 6 * GIB)),
+    "not memory: a path like a list": (64, 32, "6:cpu:/a,memory,b\n", v1("/a,memory,b", 6 * GIB)),
+    "not memory: a part of a word": (64, 32, "6:memory2,inmemory:/a\n", v1("/a", 6 * GIB)),
+    "not memory: a name": (64, 32, "6:name=memory:/a\n", v1("/a", 6 * GIB)),
+    "v2": (6, 6, "0::/a\n", v2("/a", 6 * GIB)),
+    "v2 in use": (6, 3, "0::/a\n", v2("/a", 6 * GIB, 4 * GIB, GIB)),
+    "v2 nested": (6, 2, "0::/a/b\n", v2("/a/b", "max", GIB, 0) | v2("/a", 6 * GIB, 4 * GIB, 0)),
+    "v2 in a container": (6, 5, "0::/docker/0123\n", v2("", 6 * GIB, GIB, 0)),
+    "v2 above its limit": (6, 0, "0::/a\n", v2("/a", 6 * GIB, 7 * GIB, 0)),
+    "v2 with more inactive than in use": (6, 6, "0::/a\n", v2("/a", 6 * GIB, GIB, 2 * GIB)),
+    "v2 above what is available": (48, 32, "0::/a\n", v2("/a", 48 * GIB, 0, 0)),
+}
+
+
+@pytest.mark.parametrize("usable, available, cgroup, files", CGROUPS.values(), ids=CGROUPS)
+def test_limit_of_the_cgroup_and_what_is_left_in_it(preload, tmp_path, usable, available, cgroup, files):
+    env = preload | machine(tmp_path, files | {"proc/self/cgroup": cgroup,
+                                               "proc/meminfo": "MemTotal: 67108864 kB\nMemAvailable: 33554432 kB\n"})
+    system = report(env=env)["system"]
+    assert system["memory_total"] == 64 * GIB
+    assert (system["memory_usable"], system["memory_available"]) == (usable * GIB, available * GIB)
+    assert system["cgroup_limit"] == (usable * GIB if usable < 64 else None)
+
+
+def test_what_is_left_in_the_cgroup_bounds_the_trial(preload, tmp_path):
+    env = preload | machine(tmp_path, v1("/a", 64 * MIB, 60 * MIB, 4 * MIB) | {
+        "proc/self/cgroup": "4:memory:/a\n", "proc/meminfo": "MemTotal: 67108864 kB\nMemAvailable: 33554432 kB\n"})
+    for option in ("pin", "bench"):
+        done = info(f"--{option}", "9M", env=env)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert f"--{option} 9 MiB is more than the 8 MiB of memory that are available".encode() in done.stderr
     assert info("--pin", "8M", env=env).returncode == 1
 
 
