@@ -118,10 +118,49 @@ bool starts_with(const char *text, const char *prefix) noexcept {
   return std::strncmp(text, prefix, std::strlen(prefix)) == 0;
 }
 
-bool is_memory(const char *name) noexcept {
-  static constexpr const char *kMemory[] = {"/dev/shm/", "/memfd:",        "/SYSV",
-                                            "/dev/zero", "/anon_hugepage", "/dev/hugepages"};
-  return std::any_of(std::begin(kMemory), std::end(kMemory), [&](const char *prefix) { return starts_with(name, prefix); });
+bool starts_with_any(const char *text, std::span<const char *const> prefixes) noexcept {
+  return std::any_of(prefixes.begin(), prefixes.end(), [&](const char *prefix) { return starts_with(text, prefix); });
+}
+
+enum class Source { memory, file, device, unclear };
+
+// What the filesystem on that device holds. What the kernel has for itself, like the objects of drivers, is on none.
+Source source_by_filesystem(uint64_t device) noexcept {
+  static constexpr const char *kMemory[] = {"tmpfs ", "hugetlbfs ", "ramfs "};
+  static constexpr const char *kInterfaces[] = {"sysfs ", "proc "};  // a PCI device's memory, for one
+  Lines lines("/proc/self/mountinfo");
+  while (const char *line = lines.next()) {
+    unsigned major = 0;
+    unsigned minor = 0;
+    if (std::sscanf(line, "%*u %*u %u:%u", &major, &minor) != 2 || (uint64_t{major} << 32 | minor) != device) continue;
+    const char *type = std::strstr(line, " - ");
+    if (!type) continue;  // a long line, which was cut
+    if (starts_with_any(type + 3, kMemory)) return Source::memory;
+    return starts_with_any(type + 3, kInterfaces) ? Source::unclear : Source::file;
+  }
+  return Source::unclear;
+}
+
+// By the name where it tells: of ordinary memory nothing more shall be read.
+Source source_of(const Area &area) noexcept {
+  static constexpr const char *kMemory[] = {"[heap]", "[stack",    "[anon",          "/dev/shm/", "/memfd:",
+                                            "/SYSV",  "/dev/zero", "/anon_hugepage", "/dev/hugepages"};
+  if (!area.name[0] || starts_with_any(area.name, kMemory)) return Source::memory;
+  if (starts_with(area.name, "/dev/")) return Source::device;
+  if (area.name[0] != '/') return Source::unclear;  // "[vvar]", "anon_inode:[vfio-device]"
+  return area.object.device >> 32 ? Source::file : source_by_filesystem(area.object.device);  // no major: not on a disk
+}
+
+// The kernel may look at every page of the process for the answer.
+bool device_in_smaps(uint64_t start, uint64_t end) noexcept {
+  Lines lines("/proc/self/smaps");
+  Area area;
+  while (const char *line = lines.next()) {
+    if (parse(line, area) && area.start >= end) return false;
+    const bool device = starts_with(line, "VmFlags:") && (std::strstr(line, " pf ") || std::strstr(line, " io "));
+    if (device && area.end > start) return true;
+  }
+  return false;
 }
 
 }  // namespace
@@ -129,16 +168,18 @@ bool is_memory(const char *name) noexcept {
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept {
   Mapping m{false, true, true, true, true, false, false};
   bool asked = false;
+  bool unclear = false;
   m.mapped = each_area(start, end, asked, [&](const Area &area) {
-    const bool named = area.name[0] == '/';
-    const bool memory = is_memory(area.name);
+    const Source source = source_of(area);
     m.readable = m.readable && area.readable;
     m.writable = m.writable && area.writable;
-    m.anonymous = m.anonymous && !named && area.object.inode == 0;
-    m.device = m.device || (named && !memory && starts_with(area.name, "/dev/"));
-    m.file = m.file || (named && !memory && !starts_with(area.name, "/dev/"));
+    m.anonymous = m.anonymous && source == Source::memory && area.name[0] != '/' && area.object.inode == 0;
+    m.device = m.device || source == Source::device;
+    m.file = m.file || source == Source::file;
+    unclear = unclear || source == Source::unclear;
   });
   if (!m.mapped) m = {};
+  if (m.mapped && unclear) m.device = m.device || device_in_smaps(start, end);
   m.unknown = !asked;
   return m;
 }
@@ -159,7 +200,7 @@ size_t shared_objects(uint64_t start, uint64_t end, std::span<SharedObject> out)
   size_t n = 0;
   bool asked = false;
   each_area(start, end, asked, [&](const Area &area) {
-    if (!area.shared || area.object.inode == 0 || n == out.size()) return;
+    if (!area.shared || n == out.size()) return;  // the first segment of System V has inode 0
     const auto known = std::find_if(out.begin(), out.begin() + static_cast<ptrdiff_t>(n), [&](const SharedObject &o) {
       return o.device == area.object.device && o.inode == area.object.inode;
     });

@@ -12,7 +12,7 @@ struct Mapping {
   bool readable = false;   // all of it
   bool writable = false;   // all of it
   bool anonymous = false;  // all of it is memory without a name
-  bool file = false;       // some of it is a file on a filesystem, not anonymous or shared memory
+  bool file = false;       // some of it is a file on a filesystem that is not in memory, as tmpfs and hugetlbfs are
   bool device = false;     // some of it is memory of a device (PFN or I/O mapping)
 };
 Mapping mapping_of(uint64_t start, uint64_t end) noexcept;

@@ -1,11 +1,15 @@
 // What the library knows of mappings, asked of the kernel in both of its ways: by mapping (Linux 6.11), and as text.
 #include <fcntl.h>
 #include <linux/filter.h>
+#include <linux/magic.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
+#include <sys/shm.h>
 #include <sys/stat.h>
+#include <sys/statfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -120,6 +124,26 @@ int temporary_file() {
   return file;
 }
 
+// In a filesystem that is memory, in another place than those known by name; -1 where nobody lets us write to one.
+int memory_filesystem_file() {
+  std::ifstream mounts("/proc/self/mounts");
+  for (std::string device, folder, type, rest; mounts >> device >> folder >> type && std::getline(mounts, rest);) {
+    if (type != "tmpfs" || folder.starts_with("/dev")) continue;
+    std::string name = folder + "/hostpin-mappings-XXXXXX";
+    const int file = mkstemp(name.data());
+    if (file >= 0) unlink(name.c_str());
+    if (file >= 0) return file;
+  }
+  return -1;
+}
+
+// Is it on a filesystem that is memory? The build folder may be.
+bool is_memory(int file) {
+  struct statfs fs {};
+  REQUIRE(fstatfs(file, &fs) == 0);
+  return fs.f_type == TMPFS_MAGIC || fs.f_type == RAMFS_MAGIC;
+}
+
 int shared_memory_file() {
   char name[] = "/dev/shm/hostpin-mappings-XXXXXX";
   const int file = mkstemp(name);
@@ -229,9 +253,67 @@ TEST_CASE("a file on a filesystem") {
   const File file(temporary_file(), 4 * page());
   const Area area(4 * page(), protection, kind, file.get());
   const hp::Mapping m = mapping_of(area.at(), 4 * page(), as_text);
-  CHECK((m.mapped && m.readable && m.file && !m.anonymous && !m.device));
+  CHECK((m.mapped && m.readable && !m.anonymous && !m.device));
+  CHECK(m.file == !is_memory(file.get()));
   CHECK(m.writable == (protection != PROT_READ));
   CHECK(shared_objects(area.at(), 4 * page(), as_text).size() == (kind == MAP_SHARED ? 1 : 0));
+}
+
+TEST_CASE("a file on a filesystem that is not deleted") {
+  const bool as_text = GENERATE(false, true);
+  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
+  REQUIRE(file >= 0);
+  const Area area(page(), PROT_READ, MAP_PRIVATE, file);
+  CHECK(mapping_of(area.at(), page(), as_text).file == !is_memory(file));
+  close(file);
+}
+
+TEST_CASE("a file in a tmpfs anywhere is memory") {
+  const bool as_text = GENERATE(false, true);
+  const int memory = memory_filesystem_file();
+  if (memory < 0) {
+    WARN("no other tmpfs here that can be written to");
+    return;
+  }
+  const File file(memory, 2 * page());
+  REQUIRE(is_memory(memory));
+  const Area area(2 * page(), PROT_READ | PROT_WRITE, MAP_SHARED, memory);
+  const hp::Mapping m = mapping_of(area.at(), 2 * page(), as_text);
+  CHECK((m.mapped && m.writable && !m.anonymous && !m.file && !m.device));
+}
+
+TEST_CASE("what the kernel maps by itself: pages that are no memory of the process, and code") {
+  const bool as_text = GENERATE(false, true);
+  const std::string name = GENERATE("[vvar", "[vdso]");
+  std::ifstream maps("/proc/self/maps");
+  size_t found = 0;
+  for (std::string line; std::getline(maps, line);) {
+    if (line.find(name) == line.npos) continue;
+    ++found;
+    const hp::Mapping m = mapping_of(reinterpret_cast<char *>(std::stoull(line, nullptr, 16)), page(), as_text);
+    CHECK((m.mapped && m.readable && !m.file && !m.anonymous));
+    CHECK(m.device == (name == "[vvar"));
+  }
+  CHECK(found > 0);
+}
+
+TEST_CASE("the first segment of System V, with inode 0, is a shared object") {
+  const bool as_text = GENERATE(false, true);
+  const auto objects = ask(as_text, [] {
+    unshare(CLONE_NEWIPC);  // where that is allowed, so that it is the first
+    const int segment = shmget(IPC_PRIVATE, page(), IPC_CREAT | 0600);
+    void *const memory = segment < 0 ? MAP_FAILED : shmat(segment, nullptr, 0);
+    if (segment >= 0) shmctl(segment, IPC_RMID, nullptr);
+    std::vector<hp::SharedObject> seen(16);
+    if (memory == MAP_FAILED) return seen;
+    const auto at = reinterpret_cast<uintptr_t>(memory);
+    seen.resize(hp::shared_objects(at, at + page(), seen));
+    if (seen.size() == 1) seen[0].inode -= static_cast<uint64_t>(segment);
+    shmdt(memory);
+    return seen;
+  });
+  REQUIRE(objects.size() == 1);
+  CHECK(objects[0].inode == 0);
 }
 
 TEST_CASE("several objects in one range, and room for fewer") {
