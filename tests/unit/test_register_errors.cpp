@@ -1,5 +1,11 @@
 // What happens when the driver refuses to pin or to release.
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <sys/resource.h>
+#include <sys/statfs.h>
+
 #include <algorithm>
+#include <fstream>
 
 #include "register_test.h"
 
@@ -300,4 +306,54 @@ TEST_CASE("a driver with a small pool takes what fits and gives the rest back") 
   REQUIRE(hp_register(memory.at(kGiB), kGiB / 2, 0) == HP_OK);
   CHECK(hp_unregister(memory.at(kGiB)) == HP_OK);
   CHECK(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("the hint to a refusal tells files on a disk from memory") {
+  const Fresh fresh;
+  const bool on_disk = GENERATE(true, false);
+  CAPTURE(on_disk);
+  char name[] = "hostpin-errors-XXXXXX";  // in the build folder
+  const int file = on_disk ? mkstemp(name) : memfd_create("hostpin-errors", MFD_CLOEXEC);
+  if (on_disk) unlink(name);
+  REQUIRE(ftruncate(file, static_cast<off_t>(page())) == 0);
+  struct statfs fs {};
+  REQUIRE(fstatfs(file, &fs) == 0);
+  void *const memory = mmap(nullptr, page(), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+  REQUIRE(memory != MAP_FAILED);
+  fail_next("register", 801);
+  CHECK(hp_register(memory, page(), HP_REGISTER_REQUIRED) == HP_E_REFUSED);
+  CHECK(contains(hp_last_error(), "hint: the range maps a file on a filesystem") == (fs.f_type != TMPFS_MAGIC));
+  CHECK(contains(hp_last_error(), "hint") == (fs.f_type != TMPFS_MAGIC));
+  munmap(memory, page());
+  close(file);
+}
+
+TEST_CASE("the hint to a refusal tells that memory is that of a device") {
+  const Fresh fresh;
+  std::ifstream maps("/proc/self/maps");
+  std::string line;
+  while (std::getline(maps, line) && !contains(line, "[vvar")) {
+  }
+  REQUIRE(maps);  // the kernel's own variables, which are mapped like a device's memory
+  void *const variables = reinterpret_cast<void *>(std::stoull(line, nullptr, 16));
+  fail_next("register", 801);
+  CHECK(hp_register(variables, page(), HP_REGISTER_REQUIRED) == HP_E_REFUSED);
+  CHECK(contains(hp_last_error(), "hint: the range maps device memory; HP_REGISTER_IOMEMORY may be needed"));
+}
+
+TEST_CASE("the hint to a refusal tells of a low limit of locked memory") {
+  const Fresh fresh;
+  const Memory memory(2 * page());
+  rlimit before{};
+  REQUIRE(getrlimit(RLIMIT_MEMLOCK, &before) == 0);
+  const uint64_t bytes = GENERATE(1, 2) * page();
+  CAPTURE(bytes);
+  const rlimit low{page(), before.rlim_max};
+  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &low) == 0);
+  fail_next("register", 2);
+  CHECK(hp_register(memory.at(), bytes, HP_REGISTER_REQUIRED) == HP_E_REFUSED);
+  const std::string text = hp_last_error();
+  REQUIRE(setrlimit(RLIMIT_MEMLOCK, &before) == 0);
+  CHECK(contains(text, "hint: the limit of locked memory (ulimit -l) is " + std::to_string(page()) + " bytes") ==
+        (bytes > page()));
 }
