@@ -1,8 +1,10 @@
 #include "prefault.h"
 
+#include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -39,13 +41,85 @@ constexpr std::chrono::milliseconds kTooSlow{100};
 
 using Clock = std::chrono::steady_clock;
 
+// What is done about pages that are mapped alike.
+enum class Access { none, read, write };
+struct Treatment {
+  Access access = Access::none;
+  bool anonymous = false;
+  bool own = false;  // a page that others see too is copied when it is written, so that it has to be one of its own
+};
+
+Treatment treatment_of(const Extent &part, const Mapping &mapping) noexcept {
+  if (!mapping.mapped || !mapping.readable || mapping.device) return {};
+  if (!mapping.writable) return {Access::read, mapping.anonymous, false};
+  SharedObject object;
+  const bool shared = !mapping.anonymous && shared_objects(part.start, part.end, {&object, 1}) > 0;
+  // No driver can pin these, and to write them would give the file's holes room on the disk.
+  if (mapping.file && shared) return {};
+  return {Access::write, mapping.anonymous, !shared};
+}
+
+// From the first to the last page that cannot be written.
+Extent read_only_part(const Extent &slice) noexcept {
+  const uint64_t page = page_size();
+  const auto writable = [](uint64_t start, uint64_t end) { return mapping_of(start, end).writable; };
+  const auto middle = [page](uint64_t start, uint64_t end) { return start + (end - start) / page / 2 * page; };
+  Extent part = slice;
+  if (writable(slice.start, slice.start + page))
+    for (uint64_t end = slice.end; end - part.start > page;) {
+      const uint64_t at = middle(part.start, end);
+      (writable(part.start, at) ? part.start : end) = at;
+    }
+  if (writable(slice.end - page, slice.end))
+    for (uint64_t start = part.start; part.end - start > page;) {
+      const uint64_t at = middle(start, part.end);
+      (writable(at, part.end) ? part.end : start) = at;
+    }
+  return part;
+}
+
+// The kernel's table of this process's pages, opened when it is first asked for.
+class PageMap {
+public:
+  PageMap() = default;
+  ~PageMap() {
+    if (file_ >= 0) close(file_);
+  }
+  PageMap(const PageMap &) = delete;
+  PageMap &operator=(const PageMap &) = delete;
+
+  // Is this page anonymous memory that no other process and no other mapping has? Also true where it is not told.
+  bool is_own(uint64_t address) noexcept {
+    constexpr uint64_t kPresent = uint64_t{1} << 63;
+    constexpr uint64_t kFile = uint64_t{1} << 61;
+    constexpr uint64_t kMappedOnce = uint64_t{1} << 56;
+    uint64_t entry = 0;
+    const auto at = static_cast<off_t>(address / page_size() * sizeof(entry));
+    if (pread(file(), &entry, sizeof(entry), at) != sizeof(entry)) return true;
+    return (entry & (kPresent | kFile | kMappedOnce)) == (kPresent | kMappedOnce);
+  }
+
+private:
+  int file() noexcept {
+    const std::lock_guard lock(mutex_);
+    if (!opened_) file_ = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+    opened_ = true;
+    return file_;
+  }
+
+  std::mutex mutex_;
+  bool opened_ = false;
+  int file_ = -1;
+};
+
 class Work {
 public:
   Work(const Extent &pages, const Mapping &mapping, const Prefault &how) noexcept
-      : pages_(pages), writable_(mapping.writable), anonymous_(mapping.anonymous), stop_(how.stop),
+      : pages_(pages), alike_(mapping.writable && !mapping.file),
+        all_(alike_ ? treatment_of(pages, mapping) : Treatment{}), stop_(how.stop),
         next_(pages.start / kSlice * kSlice), huge_(how.huge_pages) {
     // Where all pages are there threads would cost more than they gain.
-    while (next_ < pages_.end && all_present(slice_at(next_))) next_ += kSlice;
+    while (next_ < pages_.end && is_ready(slice_at(next_))) next_ += kSlice;
     advised_ = next_;
   }
 
@@ -54,7 +128,7 @@ public:
   void run() noexcept {
     for (Extent slice; take(slice);) {
       const auto begin = Clock::now();
-      const bool done = all_present(slice) || populate(slice);
+      const bool done = make_ready(slice);
       const bool slow = Clock::now() - begin > kTooSlow;
       const std::lock_guard lock(mutex_);
       failed_ = failed_ || !done;
@@ -87,43 +161,76 @@ private:
     if (start < end) madvise(reinterpret_cast<void *>(start), end - start, MADV_HUGEPAGE);
   }
 
+  // Hands over the parts of a slice that are treated alike, until `visit` returns false.
+  template <class Visit>
+  bool each_part(const Extent &slice, Visit visit) const noexcept {
+    if (alike_) return visit(slice, all_);
+    const Mapping mapping = mapping_of(slice.start, slice.end);
+    if (mapping.writable || !mapping.mapped) return visit(slice, treatment_of(slice, mapping));
+    // A page that is read and not written is made a zero page, which is worse than none for those that can be written.
+    const Extent middle = read_only_part(slice);
+    for (const Extent &part : {Extent{slice.start, middle.start}, middle, Extent{middle.end, slice.end}})
+      if (part.size() && !visit(part, treatment_of(part, mapping_of(part.start, part.end)))) return false;
+    return true;
+  }
+
+  bool is_ready(const Extent &slice) noexcept {
+    return each_part(slice, [this](const Extent &part, const Treatment &how) { return is_ready(part, how); });
+  }
+  bool make_ready(const Extent &slice) noexcept {
+    return each_part(slice, [this](const Extent &part, const Treatment &how) {
+      return is_ready(part, how) || populate(part, how);
+    });
+  }
+
+  bool is_ready(const Extent &part, const Treatment &how) noexcept {
+    if (how.access == Access::none) return true;
+    // Of another user's file the kernel says that all of it is present.
+    if (how.access == Access::read && !how.anonymous) return false;
+    if (!all_present(part, how.anonymous)) return false;
+    // Zero pages, and those of a file or of a forked child, are present as well. They come in long stretches, and to
+    // look at each would cost more than all the rest: one stands for its part.
+    return !how.own || page_map_.is_own(part.start + part.size() / 2);
+  }
+
   // To ask costs a fiftieth of making pages present that are so already. Of absent pages of a file it costs more than
   // of present ones, so the first one decides.
-  bool all_present(const Extent &slice) const noexcept {
+  static bool all_present(const Extent &part, bool anonymous) noexcept {
     unsigned char present[4096];
-    uint64_t pages = anonymous_ ? sizeof(present) : 1;
-    for (uint64_t at = slice.start; at < slice.end; at += pages * page_size(), pages = sizeof(present)) {
-      pages = std::min<uint64_t>(pages, (slice.end - at) / page_size());
+    uint64_t pages = anonymous ? sizeof(present) : 1;
+    for (uint64_t at = part.start; at < part.end; at += pages * page_size(), pages = sizeof(present)) {
+      pages = std::min<uint64_t>(pages, (part.end - at) / page_size());
       if (mincore(reinterpret_cast<void *>(at), pages * page_size(), present) != 0) return false;
       if (std::memchr(present, 0, pages)) return false;  // other bits than the lowest are not used yet
     }
     return true;
   }
 
-  bool populate(const Extent &slice) const noexcept {
-    void *const start = reinterpret_cast<void *>(slice.start);
-    const int advice = writable_ ? MADV_POPULATE_WRITE : MADV_POPULATE_READ;
+  static bool populate(const Extent &part, const Treatment &how) noexcept {
+    void *const start = reinterpret_cast<void *>(part.start);
+    const bool write = how.access == Access::write;
     int error;
-    do error = madvise(start, slice.size(), advice) == 0 ? 0 : errno;
+    do error = madvise(start, part.size(), write ? MADV_POPULATE_WRITE : MADV_POPULATE_READ) == 0 ? 0 : errno;
     while (error == EINTR || error == EAGAIN);
     // A file can shrink under a touch, which would be a signal: only memory that nothing can take away is touched.
-    if (error == EINVAL && anonymous_) touch(slice), error = 0;
+    if (error == EINVAL && how.anonymous) touch(part, write), error = 0;
     return error == 0;
   }
 
   // Where the kernel has no such call (before 5.14): writes that change nothing, also when others write meanwhile.
-  void touch(const Extent &slice) const noexcept {
-    for (uint64_t at = slice.start; at < slice.end; at += page_size()) {
+  static void touch(const Extent &part, bool write) noexcept {
+    for (uint64_t at = part.start; at < part.end; at += page_size()) {
       auto *byte = reinterpret_cast<unsigned char *>(at);
       unsigned char value = __atomic_load_n(byte, __ATOMIC_RELAXED);
       // Not an atomic "or" with 0, of which clang makes a read.
-      if (writable_) __atomic_compare_exchange_n(byte, &value, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
+      if (write) __atomic_compare_exchange_n(byte, &value, value, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED);
     }
   }
 
   const Extent pages_;
-  const bool writable_;
-  const bool anonymous_;
+  const bool alike_;     // all pages are treated as one
+  const Treatment all_;  // then
+  PageMap page_map_;
   const std::atomic<bool> *const stop_;
 
   std::mutex mutex_;  // for all below

@@ -3,8 +3,12 @@
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <signal.h>
+#include <sys/fsuid.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <atomic>
@@ -111,6 +115,40 @@ bool refuse_populate() {
   return madvise(nullptr, 0, 23) != 0 && errno == EINVAL;
 }
 
+// How many pages are present that nobody else has mapped, and that are not a file's.
+size_t own_pages(const char *start, size_t len) {
+  std::vector<uint64_t> entries(len / page());
+  const int map = open("/proc/self/pagemap", O_RDONLY | O_CLOEXEC);
+  REQUIRE(map >= 0);
+  const size_t bytes = entries.size() * sizeof(uint64_t);
+  const auto at = static_cast<off_t>(reinterpret_cast<uintptr_t>(start) / page() * sizeof(uint64_t));
+  REQUIRE(pread(map, entries.data(), bytes, at) == static_cast<ssize_t>(bytes));
+  close(map);
+  return static_cast<size_t>(std::count_if(entries.begin(), entries.end(), [](uint64_t entry) {
+    return (entry >> 63 & 1) && !(entry >> 61 & 1) && (entry >> 56 & 1);
+  }));
+}
+size_t own_pages(const Alone &memory) { return own_pages(memory.at(), memory.size()); }
+
+// A process that has what this one had, until it is gone.
+class Child {
+public:
+  Child() : process_(fork()) {
+    if (process_ == 0)
+      for (;;) pause();
+    REQUIRE(process_ > 0);
+  }
+  ~Child() {
+    kill(process_, SIGKILL);
+    waitpid(process_, nullptr, 0);
+  }
+  Child(const Child &) = delete;
+  Child &operator=(const Child &) = delete;
+
+private:
+  pid_t process_;
+};
+
 // Registers, on a thread of its own that has the newer calls or has not.
 int32_t pin(void *ptr, size_t len, uint32_t flags, bool old_kernel) {
   int32_t status = INT32_MIN;
@@ -199,7 +237,7 @@ TEST_CASE("a mapping that is read-only is read, and not written") {
   REQUIRE(madvise(memory.at(), memory.size(), MADV_DONTNEED) == 0);
   const bool old_kernel = GENERATE(false, true);
   REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
-  CHECK(memory.bytes("Private_Dirty:") == 0);
+  if (!old_kernel) CHECK(memory.resident() == memory.size());
   CHECK(memory.bytes("Anonymous:") == 0);
   CHECK(hash(memory) == before);
   REQUIRE(hp_unregister(memory.at()) == HP_OK);
@@ -221,9 +259,86 @@ TEST_CASE("a private mapping of a file, and the file, keep their content") {
   const Alone original(4 * kMiB, PROT_READ, MAP_SHARED, file.get());
   const uint64_t before = hash(original);
   REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  if (!old_kernel) CHECK(memory.bytes("Anonymous:") == memory.size());  // also those that were in the kernel's cache
   CHECK(hash(memory) == before);
   CHECK(hash(original) == before);
-  if (!old_kernel) CHECK(memory.resident() == memory.size());
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("private memory that was only read gets pages of its own") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const Alone memory(40 * kMiB);
+  size_t sum = 0;
+  for (size_t i = 0; i < memory.size(); i += page()) sum += static_cast<unsigned char>(*memory.at(i));
+  CHECK(sum == 0);
+  REQUIRE(own_pages(memory) == 0);
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  CHECK(own_pages(memory) == memory.size() / page());
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("private memory that a forked child has too gets pages of its own") {
+  const Fresh fresh;
+  const bool old_kernel = GENERATE(false, true);
+  const Alone memory(8 * kMiB);
+  fill(memory);
+  const uint64_t before = hash(memory);
+  const Child child;
+  REQUIRE(own_pages(memory) == 0);
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  CHECK(own_pages(memory) == memory.size() / page());
+  CHECK(hash(memory) == before);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+// Whether the pages of a file are present the kernel tells only those who may write it.
+TEST_CASE("a file of another user is made present") {
+  const Fresh fresh("attribute=100:1");
+  Dl_info library{};
+  REQUIRE(dladdr(reinterpret_cast<void *>(&getpid), &library) != 0);
+  const int file = open(library.dli_fname, O_RDONLY | O_CLOEXEC);
+  REQUIRE(file >= 0);
+  struct stat about {};
+  REQUIRE(fstat(file, &about) == 0);
+  const Alone memory(static_cast<size_t>(about.st_size) / page() * page(), PROT_READ, MAP_SHARED, file);
+  int32_t status = INT32_MIN;
+  std::thread([&] {
+    setfsuid(65534);  // nobody; of this thread alone, and refused where this user is not root anyway
+    status = hp_register(memory.at(), memory.size(), kPrefault);
+  }).join();
+  CHECK(status == HP_OK);
+  CHECK(memory.resident() == memory.size());
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+  close(file);
+}
+
+TEST_CASE("a page that is read-only is no reason to only read those beside it") {
+  const Fresh fresh("attribute=100:1");
+  const bool old_kernel = GENERATE(false, true);
+  const size_t pages = 32 * kMiB / page();
+  const size_t read_only = GENERATE_COPY(size_t{0}, size_t{1}, pages / 3, pages - 2, pages - 1);
+  CAPTURE(old_kernel, read_only);
+  const Alone memory(32 * kMiB);
+  REQUIRE(mprotect(memory.at(read_only * page()), page(), PROT_READ) == 0);
+  REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
+  CHECK(own_pages(memory.at(), read_only * page()) == read_only);
+  CHECK(own_pages(memory.at(read_only * page()), page()) == 0);
+  CHECK(own_pages(memory.at((read_only + 1) * page()), (pages - read_only - 1) * page()) == pages - read_only - 1);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+TEST_CASE("the holes of a file that is mapped shared get no room on the disk") {
+  const Fresh fresh;
+  const size_t len = 4 * kMiB;
+  const File file(0);
+  REQUIRE(ftruncate(file.get(), static_cast<off_t>(len)) == 0);
+  const Alone memory(len, PROT_READ | PROT_WRITE, MAP_SHARED, file.get());
+  REQUIRE(hp_register(memory.at(), len, kPrefault) == HP_OK);
+  struct stat about {};
+  REQUIRE(fstat(file.get(), &about) == 0);
+  CHECK(about.st_blocks == 0);
+  CHECK(memory.resident() == 0);
   REQUIRE(hp_unregister(memory.at()) == HP_OK);
 }
 
