@@ -117,7 +117,8 @@ public:
   Work(const Extent &pages, const Mapping &mapping, const Prefault &how) noexcept
       : pages_(pages), alike_(mapping.writable && !mapping.file),
         all_(alike_ ? treatment_of(pages, mapping) : Treatment{}), stop_(how.stop),
-        next_(pages.start / kSlice * kSlice), huge_(how.huge_pages) {
+        huge_pages_slow_(how.huge_pages_slow), next_(pages.start / kSlice * kSlice),
+        huge_(how.huge_pages && !(huge_pages_slow_ && *huge_pages_slow_)) {
     // Where all pages are there threads would cost more than they gain.
     while (next_ < pages_.end && is_ready(slice_at(next_))) next_ += kSlice;
     advised_ = next_;
@@ -132,6 +133,7 @@ public:
       const bool slow = Clock::now() - begin > kTooSlow;
       const std::lock_guard lock(mutex_);
       failed_ = failed_ || !done;
+      if (huge_ && slow && huge_pages_slow_) *huge_pages_slow_ = true;
       huge_ = huge_ && !slow;
     }
   }
@@ -232,6 +234,7 @@ private:
   const Treatment all_;  // then
   PageMap page_map_;
   const std::atomic<bool> *const stop_;
+  std::atomic<bool> *const huge_pages_slow_;
 
   std::mutex mutex_;  // for all below
   uint64_t next_;

@@ -11,6 +11,9 @@ struct Prefault {
   unsigned threads = 0;                      // 0: by cores
   bool huge_pages = false;                   // ask for huge pages first
   const std::atomic<bool> *stop = nullptr;   // give up when it becomes true
+  // Set where huge pages take too long; then they are not asked for. For calls that share it, as those of one
+  // registration should.
+  std::atomic<bool> *huge_pages_slow = nullptr;
 };
 
 // Never changes a byte, and never fails: pages that cannot be made present are left to the driver.

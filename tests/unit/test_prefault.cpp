@@ -13,6 +13,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstddef>
 #include <cstring>
 #include <fstream>
@@ -22,6 +23,37 @@
 #include "register_test.h"
 
 using namespace test;
+
+namespace {
+
+// While there is one of these, memory is as fragmented as can be: pages take long where huge ones are asked for.
+class Fragmented {
+public:
+  Fragmented() { current = this; }
+  ~Fragmented() { current = nullptr; }
+  Fragmented(const Fragmented &) = delete;
+  Fragmented &operator=(const Fragmented &) = delete;
+  size_t asked_for() const { return asked_for_; }  // bytes
+
+  static void see(size_t len, int advice) {
+    Fragmented *const f = current;
+    if (f && advice == MADV_HUGEPAGE) f->asked_for_ += len;
+    if (f && advice == 23 /* MADV_POPULATE_WRITE */) std::this_thread::sleep_for(std::chrono::milliseconds(120));
+  }
+
+private:
+  static std::atomic<Fragmented *> current;
+  std::atomic<size_t> asked_for_{0};
+};
+std::atomic<Fragmented *> Fragmented::current{nullptr};
+
+}  // namespace
+
+// The library calls this one, as any symbol of the program comes before the C library's.
+extern "C" __attribute__((visibility("default"))) int madvise(void *start, size_t len, int advice) noexcept {
+  Fragmented::see(len, advice);
+  return static_cast<int>(syscall(SYS_madvise, start, len, advice));
+}
 
 namespace {
 
@@ -420,4 +452,15 @@ TEST_CASE("huge pages are a wish, and never an error") {
     REQUIRE(pin(memory.at(), memory.size(), flags, old_kernel) == HP_OK);
     REQUIRE(hp_unregister(memory.at()) == HP_OK);
   }
+}
+
+TEST_CASE("huge pages that take too long are given up") {
+  const Fresh fresh;
+  const Alone memory(256 * kMiB);
+  const Fragmented fragmented;
+  REQUIRE(hp_register(memory.at(), memory.size(), kPrefault | HP_REGISTER_HUGEPAGES) == HP_OK);
+  CHECK(fragmented.asked_for() > 0);
+  CHECK(fragmented.asked_for() <= 64 * kMiB);
+  CHECK(own_pages(memory) == memory.size() / page());
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
 }
