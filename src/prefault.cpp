@@ -78,6 +78,9 @@ Extent read_only_part(const Extent &slice) noexcept {
   return part;
 }
 
+// What is known of pages: there is nothing to do; some are absent; or they are others' too, and are to be replaced.
+enum class State { ready, absent, shared };
+
 // The kernel's table of this process's pages, opened when it is first asked for.
 class PageMap {
 public:
@@ -88,15 +91,16 @@ public:
   PageMap(const PageMap &) = delete;
   PageMap &operator=(const PageMap &) = delete;
 
-  // Is this page anonymous memory that no other process and no other mapping has? Also true where it is not told.
-  bool is_own(uint64_t address) noexcept {
+  // Of a page that is to be anonymous memory which no other process and no other mapping has.
+  State state_of(uint64_t address) noexcept {
     constexpr uint64_t kPresent = uint64_t{1} << 63;
     constexpr uint64_t kFile = uint64_t{1} << 61;
     constexpr uint64_t kMappedOnce = uint64_t{1} << 56;
     uint64_t entry = 0;
     const auto at = static_cast<off_t>(address / page_size() * sizeof(entry));
-    if (pread(file(), &entry, sizeof(entry), at) != sizeof(entry)) return true;
-    return (entry & (kPresent | kFile | kMappedOnce)) == (kPresent | kMappedOnce);
+    if (pread(file(), &entry, sizeof(entry), at) != sizeof(entry)) return State::ready;  // not told
+    if (!(entry & kPresent)) return State::absent;
+    return (entry & (kFile | kMappedOnce)) == kMappedOnce ? State::ready : State::shared;
   }
 
 private:
@@ -120,11 +124,17 @@ public:
         huge_pages_slow_(how.huge_pages_slow), next_(pages.start / kSlice * kSlice),
         huge_(how.huge_pages && !(huge_pages_slow_ && *huge_pages_slow_)) {
     // Where all pages are there threads would cost more than they gain.
-    while (next_ < pages_.end && is_ready(slice_at(next_))) next_ += kSlice;
+    while (next_ < pages_.end && (first_ = state_of(slice_at(next_))) == State::ready) next_ += kSlice;
     advised_ = next_;
   }
 
-  uint64_t slices() const noexcept { return next_ < pages_.end ? (pages_.end - next_ + kSlice - 1) / kSlice : 0; }
+  // How many threads can do something at a time.
+  uint64_t most_threads() const noexcept {
+    // Each page that is replaced has to be forgotten by all processors that the process runs on, which takes longer
+    // than the copy: several threads are slower than one.
+    if (first_ == State::shared) return 1;
+    return next_ < pages_.end ? (pages_.end - next_ + kSlice - 1) / kSlice : 0;
+  }
 
   void run() noexcept {
     for (Extent slice; take(slice);) {
@@ -176,23 +186,28 @@ private:
     return true;
   }
 
-  bool is_ready(const Extent &slice) noexcept {
-    return each_part(slice, [this](const Extent &part, const Treatment &how) { return is_ready(part, how); });
+  State state_of(const Extent &slice) noexcept {
+    State state = State::ready;
+    each_part(slice, [&](const Extent &part, const Treatment &how) {
+      state = state_of(part, how);
+      return state == State::ready;
+    });
+    return state;
   }
   bool make_ready(const Extent &slice) noexcept {
     return each_part(slice, [this](const Extent &part, const Treatment &how) {
-      return is_ready(part, how) || populate(part, how);
+      return state_of(part, how) == State::ready || populate(part, how);
     });
   }
 
-  bool is_ready(const Extent &part, const Treatment &how) noexcept {
-    if (how.access == Access::none) return true;
+  State state_of(const Extent &part, const Treatment &how) noexcept {
+    if (how.access == Access::none) return State::ready;
     // Of another user's file the kernel says that all of it is present.
-    if (how.access == Access::read && !how.anonymous) return false;
-    if (!all_present(part, how.anonymous)) return false;
+    if (how.access == Access::read && !how.anonymous) return State::absent;
+    if (!all_present(part, how.anonymous)) return State::absent;
     // Zero pages, and those of a file or of a forked child, are present as well. They come in long stretches, and to
     // look at each would cost more than all the rest: one stands for its part.
-    return !how.own || page_map_.is_own(part.start + part.size() / 2);
+    return how.own ? page_map_.state_of(part.start + part.size() / 2) : State::ready;
   }
 
   // To ask costs a fiftieth of making pages present that are so already. Of absent pages of a file it costs more than
@@ -233,6 +248,7 @@ private:
   const bool alike_;     // all pages are treated as one
   const Treatment all_;  // then
   PageMap page_map_;
+  State first_ = State::ready;  // of the first slice that is not
   const std::atomic<bool> *const stop_;
   std::atomic<bool> *const huge_pages_slow_;
 
@@ -273,12 +289,12 @@ void prefault(const Extent &pages, const Prefault &how) noexcept {
   const Mapping mapping = mapping_of(pages.start, pages.end);
   if (!mapping.mapped || !mapping.readable || mapping.device) return;
   Work work(pages, mapping, how);
-  if (work.slices() == 0) return;
+  if (work.most_threads() == 0) return;
   Cpus cpus;
   const bool known = cpus_for_memory(pages.start, cpus);
   const unsigned cores = known ? count(cpus) : std::max(1u, std::thread::hardware_concurrency());
   const unsigned wanted = how.threads ? how.threads : std::min(cores, kMaxThreads);
-  const WithThreads others(work, static_cast<unsigned>(std::min<uint64_t>(wanted, work.slices())) - 1,
+  const WithThreads others(work, static_cast<unsigned>(std::min<uint64_t>(wanted, work.most_threads())) - 1,
                            known ? &cpus : nullptr);
   work.run();
 }

@@ -17,6 +17,8 @@
 #include <cstddef>
 #include <cstring>
 #include <fstream>
+#include <mutex>
+#include <set>
 #include <sstream>
 #include <thread>
 
@@ -26,24 +28,33 @@ using namespace test;
 
 namespace {
 
-// While there is one of these, memory is as fragmented as can be: pages take long where huge ones are asked for.
+// While there is one of these, pages take long to be made present, as where memory is fragmented.
 class Fragmented {
 public:
   Fragmented() { current = this; }
   ~Fragmented() { current = nullptr; }
   Fragmented(const Fragmented &) = delete;
   Fragmented &operator=(const Fragmented &) = delete;
-  size_t asked_for() const { return asked_for_; }  // bytes
+  size_t asked_for() const { return asked_for_; }      // bytes of huge pages
+  size_t threads() const { return threads_.size(); }  // that made pages present
 
   static void see(size_t len, int advice) {
     Fragmented *const f = current;
     if (f && advice == MADV_HUGEPAGE) f->asked_for_ += len;
-    if (f && advice == 23 /* MADV_POPULATE_WRITE */) std::this_thread::sleep_for(std::chrono::milliseconds(120));
+    if (f && advice == 23) f->populate();  // MADV_POPULATE_WRITE
   }
 
 private:
+  void populate() {
+    std::this_thread::sleep_for(std::chrono::milliseconds(120));
+    const std::lock_guard lock(mutex_);
+    threads_.insert(std::this_thread::get_id());
+  }
+
   static std::atomic<Fragmented *> current;
   std::atomic<size_t> asked_for_{0};
+  std::mutex mutex_;
+  std::set<std::thread::id> threads_;
 };
 std::atomic<Fragmented *> Fragmented::current{nullptr};
 
@@ -321,6 +332,18 @@ TEST_CASE("private memory that a forked child has too gets pages of its own") {
   REQUIRE(pin(memory.at(), memory.size(), kPrefault, old_kernel) == HP_OK);
   CHECK(own_pages(memory) == memory.size() / page());
   CHECK(hash(memory) == before);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
+
+// Each of them is a message to all processors that the process runs on: more threads take longer.
+TEST_CASE("pages that are replaced are so by one thread") {
+  const Fresh fresh;
+  const Alone memory(64 * kMiB);
+  fill(memory);
+  const Child child;
+  const Fragmented slow;
+  REQUIRE(hp_register(memory.at(), memory.size(), kPrefault) == HP_OK);
+  CHECK(slow.threads() == 1);
   REQUIRE(hp_unregister(memory.at()) == HP_OK);
 }
 
