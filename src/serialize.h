@@ -1,27 +1,43 @@
 // One process of the machine at a time pins the same shared memory: drivers have to move such pages first, and fail when
 // several processes make them do so at once.
 #pragma once
+#include <sys/types.h>
+
 #include <atomic>
-#include <mutex>
+#include <cstddef>
 #include <span>
+#include <vector>
 
 #include "counted_ranges.h"
 
 namespace hp {
 
-// Held while it lives. The wait is bounded; who waited in vain goes on without. The kernel takes the lock back from a
-// process that dies, and forked children do not have it.
+// Held while it lives, against other processes and other threads. The wait is bounded; who waited in vain goes on without.
+// The kernel takes the lock back from a process that dies, and forked children do not have it.
 class SharedMemoryLock {
 public:
   // Waits until `stop` becomes true at the longest, if given.
-  SharedMemoryLock(std::span<const Extent> pages, const std::atomic<bool> *stop) noexcept;
+  SharedMemoryLock(std::span<const Extent> stretches, const std::atomic<bool> *stop) noexcept;
   ~SharedMemoryLock();
   SharedMemoryLock(const SharedMemoryLock &) = delete;
   SharedMemoryLock &operator=(const SharedMemoryLock &) = delete;
 
 private:
-  std::unique_lock<std::mutex> process_;  // record locks are a process's, not a thread's
-  int file_ = -1;
+  int try_all() noexcept;
+  int find_file() noexcept;
+  void drop_file() noexcept;
+  void enlist() noexcept;
+  void withdraw() noexcept;
+
+  std::vector<off_t> bytes_;  // one for each shared object, in the order in which everybody takes them
+  size_t held_ = 0;           // so many of them
+  const char *path_ = nullptr;
+  int file_ = -1;  // may be shared with others of this process
+  bool enlisted_ = false;
+  SharedMemoryLock *next_ = nullptr;
+
+  static bool held_here(off_t byte) noexcept;
+  static SharedMemoryLock *first_;  // of all in this process
 };
 
 }  // namespace hp
