@@ -239,8 +239,8 @@ int32_t hp_split_copies(const hp_copy *in, size_t n, hp_copy *out, size_t capaci
 
 int32_t hp_register_start(void *base, const hp_range *ranges, size_t n, uint32_t flags, const hp_job_options *options,
                           hp_job **job) {
+  if (job) *job = nullptr;
   return in_owner("hp_register_start", [&](State &state, Report &report) -> int32_t {
-    if (job) *job = nullptr;
     const hp_job_options defaults = {sizeof(defaults), 0, 0, 0, 0, 0, {}};
     const std::vector<hp::Extent> stretches = whole_pages_of("hp_register_start", base, ranges, n, report);
     if (stretches.empty() || !flags_are_known("hp_register_start", flags, report)) return HP_E_INVALID;

@@ -14,7 +14,7 @@ struct Extent {
   bool operator==(const Extent &) const = default;
 };
 
-// One thread at a time may change it; find() is for any, as in the tree.
+// One thread at a time may change it; find() and border_after() are for any, as in the tree.
 class CountedRanges {
 public:
   // May throw bad_alloc, and then has changed no count.
@@ -25,6 +25,7 @@ public:
   void remove(const Extent &range, Gone gone) noexcept;
 
   bool find(uint64_t address, Extent &out, uint64_t &count) const noexcept;
+  uint64_t border_after(uint64_t address) const noexcept { return tree_.border_after(address); }
 
 private:
   void split(uint64_t at);

@@ -53,6 +53,7 @@ struct hp_job {
   std::atomic<uint64_t> bytes_total{0}, bytes_done{0}, pinned_bytes{0};
   std::mutex mutex;
   std::condition_variable changed;
+  bool decided = false;  // what becomes of it: a cancel comes too late
   bool done = false;
   int32_t status = 0;
   uint64_t elapsed_ns = 0;
@@ -138,6 +139,13 @@ void count_progress(hp_job &job, uint64_t pinned, uint64_t refused) noexcept {
   job.bytes_done = pinned + refused;
 }
 
+// False when a cancel came first. A later one finds the job ended.
+bool decide(hp_job &job) {
+  const std::lock_guard lock(job.mutex);
+  job.decided = !job.cancelled;
+  return job.decided;
+}
+
 enum class End { done, refused, cancelled };
 
 // Pins chunk after chunk. After a refusal `where` is the one that was refused.
@@ -169,42 +177,57 @@ End pin_chunks(hp_job &job, Course &course, Extent &where) {
   return End::done;
 }
 
+int32_t release_and_settle(hp_job &job, Registration &r, int32_t status, Kind kind = Kind::none) {
+  release_all(job.selection, job.state.registry, r, job.report);
+  job.pinned_bytes = 0;
+  back_into_children(job.state, r);
+  return job.state.registry.settle(r, job.region.len, kind) ? status : stuck(job.report);
+}
+
 // Gives back all that it has. `status` is for the case that the driver takes it; else the report says what it holds.
 int32_t give_up(hp_job &job, Registration &r, int32_t status) {
-  Registry &registry = job.state.registry;
-  registry.abandon(r);
-  release_all(job.selection, registry, r, job.report);
-  job.pinned_bytes = 0;
-  return registry.settle(r, job.region.len, Kind::none) ? status : stuck(job.report);
+  job.state.registry.abandon(r);
+  return release_and_settle(job, r, status);
 }
 
 // A registration of the pages before `end` only. Segments behind it that were shared and are wanted by nobody any more
-// are given back. Should the driver not take one, all is given up, so that it stays known under this base.
-int32_t keep(hp_job &job, Registration &r, uint64_t end) {
+// are given back. Should the driver not take one, or a cancel come, all is given up, so that it stays known under this base.
+int32_t keep(hp_job &job, const Course &course, Registration &r, uint64_t end) {
+  Registry &registry = job.state.registry;
   const uint64_t kept = r.pages.size_before(end);
-  job.state.registry.keep_until(r, end);
-  release_all(job.selection, job.state.registry, r, job.report);
-  if (job.state.registry.any_stuck(r)) return give_up(job, r, HP_E_STUCK);
+  registry.keep_until(r, end);
+  release_all(job.selection, registry, r, job.report);
+  const bool cancelled = !decide(job);
+  if (cancelled || registry.any_stuck(r)) {
+    registry.abandon_kept(r, end);
+    if (cancelled) return release_and_settle(job, r, HP_E_CANCELLED);
+    if (job.region.required()) return release_and_settle(job, r, HP_E_REFUSED);
+    return release_and_settle(job, r, HP_PAGEABLE, Kind::pageable);
+  }
   leave_out_of_children(job.state, job.region, r, end);
-  job.state.registry.publish(r, job.region.len, end);
+  registry.publish(r, job.region.len, end);
   job.pinned_bytes = kept;
+  tell_of_refusal(course.outcome, job.report);
   return HP_PAGEABLE;
 }
 
 int32_t finish(hp_job &job, Course &course) {
+  if (const DriverCall call; call.allowed() && job.selection.backend->enter) job.selection.backend->enter(job.device);
   Registry &registry = job.state.registry;
   Registration &r = *course.work.registration;
+  leave_out_of_children(job.state, job.region, r);
   Extent where;
   switch (pin_chunks(job, course, where)) {
     case End::done:
-      leave_out_of_children(job.state, job.region, r);
+      if (!decide(job)) break;
       registry.publish(r, job.region.len);
       job.report = {};
       return HP_OK;
     case End::refused: {
       if (!course.outcome.held) registry.next_unpinned(r, where);  // it may have become smaller
       count_progress(job, job.pinned_bytes, where.size());
-      if (job.options.keep && r.pages.size_before(where.start) > 0) return keep(job, r, where.start);
+      if (job.options.keep && r.pages.size_before(where.start) > 0) return keep(job, course, r, where.start);
+      if (!decide(job)) break;
       job.pinned_bytes = 0;
       return roll_back(job.state, job.selection, course.outcome, r, job.region.len, job.region.required(), job.report);
     }
@@ -215,8 +238,8 @@ int32_t finish(hp_job &job, Course &course) {
 }
 
 int32_t run_course(hp_job &job) {
-  if (job.selection.backend == &kNone) return unavailable(job.state, job.selection, job.region, job.report);
-  if (const DriverCall call; call.allowed() && job.selection.backend->enter) job.selection.backend->enter(job.device);
+  if (job.selection.backend == &kNone)
+    return decide(job) ? unavailable(job.state, job.selection, job.region, job.report) : HP_E_CANCELLED;
   // Its own thread makes pages present, ahead of this one.
   Course course{job.state, job.selection, job.region.flags & ~HP_REGISTER_PREFAULT, {}};
   const uint64_t chunk = job.options.chunk_bytes ? job.options.chunk_bytes : kDefaultChunk;
@@ -225,7 +248,9 @@ int32_t run_course(hp_job &job) {
   status = reserve(job.state, job.selection, job.region, chunk, &job.cancelled, course.work, job.report);
   if (status != HP_OK) return status;
   if (course.work.registration) return finish(job, course);
-  job.bytes_done = job.pinned_bytes = job.bytes_total.load();  // registered before, and counted
+  // Registered before, and counted.
+  if (!decide(job)) return unregister(job.state, job.region.base, job.report) < 0 ? HP_E_STUCK : HP_E_CANCELLED;
+  job.bytes_done = job.pinned_bytes = job.bytes_total.load();
   return HP_OK;
 }
 
@@ -258,7 +283,20 @@ int32_t start_job(State &state, uint64_t base, uint64_t len, std::vector<Extent>
   return HP_OK;
 }
 
+// The handle may be freed by another thread while one is in here.
+class Hold {
+public:
+  explicit Hold(hp_job &job) noexcept : job_(job) { ++job.holders; }
+  ~Hold() { free_job(&job_); }
+  Hold(const Hold &) = delete;
+  Hold &operator=(const Hold &) = delete;
+
+private:
+  hp_job &job_;
+};
+
 void poll_job(hp_job &job, hp_progress &out) noexcept {
+  const Hold hold(job);
   out = {};
   out.struct_size = sizeof(out);
   const std::lock_guard lock(job.mutex);
@@ -271,6 +309,7 @@ void poll_job(hp_job &job, hp_progress &out) noexcept {
 }
 
 int32_t wait_for_job(hp_job &job, uint64_t timeout_ns, Report &report) {
+  const Hold hold(job);
   std::unique_lock lock(job.mutex);
   if (!job.changed.wait_until(lock, deadline_after(timeout_ns), [&] { return job.done; })) {
     report.text.add("hp_job_wait: the deadline of %llu ns passed; the job goes on",
@@ -282,8 +321,10 @@ int32_t wait_for_job(hp_job &job, uint64_t timeout_ns, Report &report) {
 }
 
 void cancel_job(hp_job &job) noexcept {
+  const Hold hold(job);
   {
     const std::lock_guard lock(job.mutex);
+    if (job.decided) return;
     job.cancelled = true;
     job.changed.notify_all();
   }

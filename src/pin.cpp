@@ -148,10 +148,16 @@ void describe_refusal(const Selection &s, const Outcome &outcome, const Extent &
   add_hint(outcome, segment, report.text);
 }
 
-// Rounded up, so that no huge page is cut.
 uint64_t half_of(const Extent &segment) noexcept {
-  const uint64_t unit = segment.start % kSegmentAlign == 0 ? kSegmentAlign : page_size();
-  return (segment.size() / 2 + unit - 1) / unit * unit;
+  return (segment.size() / 2 + kSegmentAlign - 1) / kSegmentAlign * kSegmentAlign;
+}
+
+// Bytes of the first piece: of at most `largest` where that leaves it large enough.
+uint64_t first_piece(const Extent &segment, uint64_t largest, uint64_t align) noexcept {
+  if (segment.size() <= largest) return segment.size();
+  uint64_t end = (segment.start + largest) / align * align;
+  if (end < segment.start + kSmallestSegment) end = (segment.start + kSmallestSegment + align - 1) / align * align;
+  return std::min(end, segment.end) - segment.start;
 }
 
 }  // namespace
@@ -162,7 +168,8 @@ Step pin_step(Course &c, Report &report) {
   Extent segment = c.work.only;
   c.work.only = {};
   if (!known && !registry.next_unpinned(*c.work.registration, segment, c.from)) return Step::done;
-  if (segment.size() > c.largest && registry.cut(segment, c.largest)) segment.end = segment.start + c.largest;
+  if (const uint64_t piece = first_piece(segment, c.largest, c.align); piece < segment.size() && registry.cut(segment, piece))
+    segment.end = segment.start + piece;
   if (c.flags & HP_REGISTER_PREFAULT)
     prefault(segment, {c.state.config().prefault_threads, (c.flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
   Pinned result;
@@ -174,9 +181,9 @@ Step pin_step(Course &c, Report &report) {
     c.bytes += segment.size();
     return known ? Step::done : Step::pinned;
   }
-  const bool again = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment &&
-                     ++c.refusals < kMaxAttempts;
-  if (again) {
+  const bool smaller = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment;
+  if (smaller && c.align == 0) c.align = std::max(kSegmentAlign, largest_page(segment.start, segment.end));
+  if (smaller && first_piece(segment, half_of(segment), c.align) < segment.size() && ++c.refusals < kMaxAttempts) {
     c.largest = half_of(segment);
     // Refusals that pass by themselves (pages that must be moved first) are given a moment before the last attempt.
     if (c.refusals + 1 == kMaxAttempts || c.largest < 2 * kSmallestSegment)
@@ -247,13 +254,18 @@ int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Regi
   if (outcome.failure == Failure::foreign && !foreign) report.text.add("%s", kForeignPartHint);
   state.registry.abandon(r);
   release_all(s, state.registry, r, report);
+  back_into_children(state, r);
   if (!state.registry.settle(r, len, foreign ? Kind::foreign : required ? Kind::none : Kind::pageable))
     return stuck(report);
   if (foreign) return HP_FOREIGN;
   if (required) return HP_E_REFUSED;
+  tell_of_refusal(outcome, report);
+  return HP_PAGEABLE;
+}
+
+void tell_of_refusal(const Outcome &outcome, const Report &report) noexcept {
   if (outcome.failure != Failure::gone && first_time(outcome.call, outcome.native))
     log_line(HP_LOG_WARN, "memory stays pageable: %s", report.text.c_str());
-  return HP_PAGEABLE;
 }
 
 int32_t unavailable(State &state, const Selection &s, const Region &region, Report &report) {
@@ -269,10 +281,26 @@ int32_t unavailable(State &state, const Selection &s, const Region &region, Repo
   return HP_PAGEABLE;
 }
 
+namespace {
+
+// Stretches that touch are looked at as one; small ones, for which the question would cost more than the pin, not at all.
+bool all_mapped(std::span<const Extent> stretches) noexcept {
+  for (size_t i = 0; i < stretches.size();) {
+    Extent joined = stretches[i];
+    while (++i < stretches.size() && stretches[i].start == joined.end) joined.end = stretches[i].end;
+    if (joined.size() < kLookFirst) continue;
+    const Mapping mapping = mapping_of(joined.start, joined.end);
+    if (!mapping.mapped && !mapping.unknown) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
 bool is_hopeless(State &state, const Selection &s, const Region &region, int32_t &status, Report &report) {
-  if (region.stretches.size() != 1 || region.stretches[0].size() <= std::max(s.info.max_segment, kLookFirst)) return false;
-  const Mapping mapping = mapping_of(region.stretches[0].start, region.stretches[0].end);
-  if (mapping.mapped || mapping.unknown) return false;
+  const bool one_segment =
+      region.stretches.size() == 1 && region.stretches[0].size() <= std::max(s.info.max_segment, kLookFirst);
+  if (one_segment || all_mapped(region.stretches)) return false;
   counters.failed_invalid.fetch_add(1, std::memory_order_relaxed);
   report.text.add("not all of the %llu bytes at %#llx are mapped, so they stay pageable; no driver was called",
                   ull(region.len), ull(region.base));
@@ -295,6 +323,7 @@ int32_t reserve(State &state, const Selection &s, const Region &region, uint64_t
   // Huge pages of a file of their own may be larger, and must not lie in two segments either.
   if (request.pages.size() > limit)
     align = std::max(align, largest_page(region.stretches.front().start, region.stretches.back().end));
+  if (align > kSegmentAlign && align <= s.info.max_segment) limit = std::max(limit, align);
   const Registry::Limits limits{limit, align, state.config().budget_bytes};
   switch (state.registry.reserve(request, limits, work, report)) {
     case Registry::Reserve::reserved:
@@ -317,20 +346,21 @@ int32_t register_region(State &state, const Region &region, Report &report) {
   status = reserve(state, s, region, UINT64_MAX, nullptr, course.work, report);
   if (status != HP_OK || !course.work.registration) return status;
   Registration &r = *course.work.registration;
+  leave_out_of_children(state, region, r);
   std::optional<SharedMemoryLock> alone;
   if (region.flags & HP_REGISTER_SERIALIZE) alone.emplace(region.stretches, nullptr);
   Step step;
   do step = pin_step(course, report);
   while (step == Step::pinned || step == Step::again);
+  alone.reset();  // before anything is logged
   if (step == Step::refused) return roll_back(state, s, course.outcome, r, region.len, region.required(), report);
-  alone.reset();
-  leave_out_of_children(state, region, r);
   state.registry.publish(r, region.len);
   return HP_OK;
 }
 
 void leave_out_of_children(State &state, const Region &region, Registration &r, uint64_t end) noexcept {
   if (!(region.flags & HP_REGISTER_DONTFORK)) return;
+  const auto before = std::move(r.not_in_children);
   try {
     r.not_in_children = std::make_unique<std::vector<Extent>>();
     for (const Extent &pages : region.inner)
@@ -339,6 +369,12 @@ void leave_out_of_children(State &state, const Region &region, Registration &r, 
   } catch (const std::bad_alloc &) {  // then fork copies, which is right, only slower
     r.not_in_children.reset();
   }
+  if (before) state.registry.fork_exclusion.remove(*before);
+}
+
+void back_into_children(State &state, Registration &r) noexcept {
+  if (r.not_in_children) state.registry.fork_exclusion.remove(*r.not_in_children);
+  r.not_in_children.reset();
 }
 
 namespace {
@@ -352,21 +388,22 @@ int32_t end_registration(State &state, uint64_t base, bool whatever_count, Repor
   }
   Registration &r = *work.registration;
   const Selection &s = selection(state.config());
-  if (r.not_in_children) state.registry.fork_exclusion.remove(*r.not_in_children);
-  r.not_in_children.reset();
   if (work.only.size() != 0 && release_segment(s, state.registry, r, work.only, report)) {
+    back_into_children(state, r);
     state.registry.forget_released(r);
     return HP_OK;
   }
   release_all(s, state.registry, r, report);
+  back_into_children(state, r);
   return state.registry.settle(r, r.len, Kind::none) ? HP_OK : stuck(report);
 }
 
-// Ends every registration up to the newest given, highest base first; true when some segment is stuck.
-bool end_up_to(State &state, uint64_t newest) {
+// Ends every registration up to the newest given, first those that no other thread is at work on; true when some segment
+// is stuck.
+bool end_up_to(State &state, const std::atomic<uint64_t> &newest) {
   bool stuck = false;
   Report ignored;
-  for (uint64_t base = UINT64_MAX; state.registry.previous(base, newest, base);)
+  for (uint64_t base = UINT64_MAX; state.registry.next_to_end(newest, base);)
     stuck = end_registration(state, base, true, ignored) == HP_E_STUCK || stuck;
   return stuck;
 }
@@ -377,9 +414,8 @@ void tear_down(void *argument) {
   std::unique_lock lock(t.mutex);
   while (t.answered < t.requests) {
     const uint64_t request = t.requests;
-    const uint64_t newest = t.newest;
     lock.unlock();
-    const bool stuck = end_up_to(state, newest);
+    const bool stuck = end_up_to(state, t.newest);
     lock.lock();
     t.stuck = stuck;
     t.answered = request;
@@ -395,9 +431,9 @@ int32_t unregister(State &state, uint64_t base, Report &report) { return end_reg
 int32_t unregister_all(State &state, uint64_t timeout_ns, Report &report) {
   Teardown &t = state.teardown;
   std::unique_lock lock(t.mutex);
-  uint64_t any = 0;
-  if (!state.registry.previous(UINT64_MAX, UINT64_MAX, any) && !t.running) return HP_OK;
+  if (state.registry.empty() && !t.running) return HP_OK;
   t.newest = state.registry.newest();
+  state.registry.look_again();
   const uint64_t request = ++t.requests;
   if (!t.running) {
     start_background(tear_down, &state);

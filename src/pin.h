@@ -32,7 +32,7 @@ int32_t device_pointer(State &state, uint64_t ptr, uint64_t &device, Report &rep
 // Where no backend is usable.
 int32_t unavailable(State &state, const Selection &s, const Region &region, Report &report);
 
-// A range of many segments that is not all mapped is not even set aside. True if it is such, with the status for it.
+// A region of many segments that is not all mapped is not even set aside. True if it is such, with the status for it.
 bool is_hopeless(State &state, const Selection &s, const Region &region, int32_t &status, Report &report);
 
 // Sets the pages aside. HP_OK with a registration: to be pinned; without one: it was registered before, and is counted.
@@ -48,6 +48,7 @@ struct Course {
   Task work;
   unsigned refusals = 0;          // that were answered with smaller segments
   uint64_t largest = UINT64_MAX;  // segment that is still tried after these
+  uint64_t align = 0;             // and the multiples at which it is cut, so that no huge page lies in two
   uint64_t from = 0;              // what lies before is pinned
   uint64_t bytes = 0;             // that it has pinned
   Outcome outcome{};              // of the last driver call
@@ -57,14 +58,19 @@ struct Course {
 enum class Step { done, pinned, again, refused };
 Step pin_step(Course &course, Report &report);
 
-// What HP_REGISTER_DONTFORK asks for, of the pages before `end`.
+// What HP_REGISTER_DONTFORK asks for, of the pages before `end` only: before the first is pinned, as a fork meanwhile would
+// copy what is. And its end, after the last is released.
 void leave_out_of_children(State &state, const Region &region, Registration &r, uint64_t end = UINT64_MAX) noexcept;
+void back_into_children(State &state, Registration &r) noexcept;
 
 // Gives back to the driver what is to be released, last first.
 void release_all(const Selection &s, Registry &registry, const Registration &r, Report &report);
 
 // Logs, once for each code, that a driver holds on to memory. After settle(), since a callback may call in here again.
 int32_t stuck(const Report &report) noexcept;
+
+// Logs, once for each cause, that memory stays pageable.
+void tell_of_refusal(const Outcome &outcome, const Report &report) noexcept;
 
 // After a refusal: nothing of it stays pinned, and the caller gets the status that it asked for.
 int32_t roll_back(State &state, const Selection &s, const Outcome &outcome, Registration &r, uint64_t len, bool required,

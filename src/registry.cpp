@@ -167,6 +167,7 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
   Overlap others;
   Map::iterator it;
   for (;;) {
+    if (request.stop && *request.stop) return Reserve::stopped;
     it = registrations_.lower_bound(request.base);
     const bool known = it != registrations_.end() && it->first == request.base;
     const bool busy = known && it->second.busy;
@@ -189,7 +190,6 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
     others = overlap(request.pages);
     if (others.too_often) return Reserve::too_often;
     if (!others.busy && !busy) break;
-    if (request.stop && *request.stop) return Reserve::stopped;
     wait(lock);
   }
   const uint64_t fresh = request.pages.size() - others.bytes;
@@ -203,17 +203,16 @@ Registry::Reserve Registry::reserve(const Request &request, const Limits &limits
   Registration &r = it->second;
   r.base = request.base;
   Pages pages;
-  std::unique_ptr<Pages> recorded;
   try {
     pages = request.pages;
-    if (r.kind == Kind::foreign && !(r.pages == pages)) recorded = std::make_unique<Pages>(r.pages);
+    if (r.kind == Kind::foreign && !(r.pages == pages)) recorded_.emplace(r.base, r.pages);
     add_segments(request, limits);
   } catch (...) {
+    recorded_.erase(request.base);
     if (r.kind == Kind::none) registrations_.erase(it);
     throw;
   }
   if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
-  r.recorded = std::move(recorded);
   r.pages = std::move(pages);
   r.busy = true;
   r.serial = ++serial_;  // now, so that who ends everything waits for this as well
@@ -287,16 +286,16 @@ void Registry::drop_unpinned(const Pages &pages) noexcept {
 }
 
 bool Registry::first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept {
-  bool found = false;
-  pages.each([&](const Extent &range) {
+  return pages.any_after(from, [&](const Extent &range) {
     Segment s;
-    for (uint64_t at = std::max(range.start, from);
-         !found && at < range.end && segments_.find(at, s, true) && s.start < range.end; at = s.end) {
-      found = s.start >= from && Meta::of(s.meta).state == kPinning;
-      if (found) out = {s.start, s.end};
+    for (uint64_t at = std::max(range.start, from); at < range.end && segments_.find(at, s, true) && s.start < range.end;
+         at = s.end) {
+      if (s.start < from || Meta::of(s.meta).state != kPinning) continue;
+      out = {s.start, s.end};
+      return true;
     }
+    return false;
   });
-  return found;
 }
 
 bool Registry::next_unpinned(const Registration &r, Extent &out, uint64_t from) noexcept {
@@ -356,15 +355,15 @@ void Registry::publish(Registration &r, uint64_t len, uint64_t end) noexcept {
 
 // ---- Releasing
 
-// Takes one reference off every pinned segment from an address on; those that have none left are to be released. If
+// Takes one reference off every pinned segment that begins between two addresses; those that have none left are to be released. If
 // there is one segment in all, and it is to be, that is the answer.
-Extent Registry::unreference(const Pages &pages, uint64_t from) noexcept {
+Extent Registry::unreference(const Pages &pages, uint64_t from, uint64_t until) noexcept {
   Extent last;
   unsigned segments = 0;
   each_segment(pages, [&](const Segment &s) {
     Meta m = Meta::of(s.meta);
     ++segments;
-    if (s.start < from || m.state != kPinned || m.references == 0) return;
+    if (s.start < from || s.start >= until || m.state != kPinned || m.references == 0) return;
     if (--m.references == 0) {
       m.state = kReleasing;
       last = {s.start, s.end};
@@ -377,14 +376,21 @@ Extent Registry::unreference(const Pages &pages, uint64_t from) noexcept {
 void Registry::abandon(Registration &r) noexcept {
   std::lock_guard lock(mutex_);
   drop_unpinned(r.pages);
-  unreference(r.pages, 0);
+  unreference(r.pages, 0, UINT64_MAX);
   wake();
 }
 
 void Registry::keep_until(Registration &r, uint64_t end) noexcept {
   std::lock_guard lock(mutex_);
   drop_unpinned(r.pages);
-  unreference(r.pages, end);
+  unreference(r.pages, end, UINT64_MAX);
+  wake();
+}
+
+// What lies behind is others' by now, and may be pinned by them.
+void Registry::abandon_kept(Registration &r, uint64_t end) noexcept {
+  std::lock_guard lock(mutex_);
+  unreference(r.pages, 0, end);
   wake();
 }
 
@@ -418,7 +424,7 @@ Registry::Release Registry::begin_release(uint64_t base, bool whatever_count, Ta
   r.busy = true;
   out.registration = &r;
   if (r.kind == Kind::pinned) {
-    out.only = unreference(r.pages, 0);
+    out.only = unreference(r.pages, 0, UINT64_MAX);
     if (out.only.size() != 0) mark_going(out.only);
     subtract(counters.registrations, 1);
     r.kind = Kind::none;
@@ -522,8 +528,7 @@ bool Registry::settle(Registration &r, uint64_t len, Kind kind) noexcept {
   } else if (kind != Kind::none) {
     keep_record(r, len, kind);
   } else if (record) {
-    if (r.recorded) r.pages = std::move(*r.recorded);
-    r.recorded.reset();
+    if (auto of_record = recorded_.extract(r.base)) r.pages = std::move(of_record.mapped());
     link(r);  // a failed attempt that leaves no record leaves the older one as it was
   } else {
     registrations_.erase(registrations_.find(r.base));
@@ -551,6 +556,7 @@ bool Registry::record(uint64_t base, uint64_t len, Kind kind) {
     if (r.kind == Kind::pinned || r.kind == Kind::stuck) return false;
     if (r.kind == Kind::pageable || r.kind == Kind::foreign) unlink(r);
     r.base = base;
+    r.serial = ++serial_;
     keep_record(r, len, kind);
     return true;
   }
@@ -558,7 +564,7 @@ bool Registry::record(uint64_t base, uint64_t len, Kind kind) {
 
 // The record must not be in the list of the forgettable ones.
 void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
-  const bool again = r.kind == kind && r.len == len && !r.recorded && r.count < kMaxCount;
+  const bool again = r.kind == kind && r.len == len && !recorded_.contains(r.base) && r.count < kMaxCount;
   if (again) {
     ++r.count;
   } else {
@@ -569,16 +575,16 @@ void Registry::keep_record(Registration &r, uint64_t len, Kind kind) noexcept {
     add(bytes_of(kind == Kind::foreign), len);
     if (kind == Kind::foreign) cover(r);
   }
-  r.serial = ++serial_;
   link(r);
   if (records_ > kMaxRecords) forget(registrations_.find(oldest_->base));
 }
 
 void Registry::forget_bytes(Registration &r) noexcept {
   subtract(bytes_of(r.kind == Kind::foreign), r.len);
-  const Pages &pages = r.recorded ? *r.recorded : r.pages;
+  const auto recorded = recorded_.find(r.base);
+  const Pages &pages = recorded == recorded_.end() ? r.pages : recorded->second;
   if (r.kind == Kind::foreign) pages.each([&](const Extent &e) { foreign_.remove(e, [](const Extent &) {}); });
-  r.recorded.reset();
+  if (recorded != recorded_.end()) recorded_.erase(recorded);
 }
 
 void Registry::forget(Map::iterator it) noexcept {
@@ -615,19 +621,32 @@ void Registry::cover(Registration &r) noexcept {
   }
 }
 
-bool Registry::previous(uint64_t below, uint64_t newest, uint64_t &base) noexcept {
-  std::lock_guard lock(mutex_);
-  for (auto it = registrations_.lower_bound(below); it != registrations_.begin();)
-    if (--it; it->second.serial <= newest) {
-      base = it->first;
-      return true;
+bool Registry::next_to_end(const std::atomic<uint64_t> &newest, uint64_t &base) noexcept {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    const bool all = base == UINT64_MAX;
+    bool busy = false;
+    for (auto it = registrations_.lower_bound(base); it != registrations_.begin();) {
+      const Registration &r = (--it)->second;
+      if (r.serial > newest) continue;
+      base = r.base;
+      if (!r.busy) return true;
+      busy = true;
     }
-  return false;
+    if (all && !busy) return false;
+    if (all) wait(lock);
+    base = UINT64_MAX;
+  }
 }
 
 uint64_t Registry::newest() noexcept {
   std::lock_guard lock(mutex_);
   return serial_;
+}
+
+bool Registry::empty() noexcept {
+  std::lock_guard lock(mutex_);
+  return registrations_.empty();
 }
 
 // ---- Asking
@@ -664,9 +683,7 @@ bool Registry::find_foreign(uint64_t at, Segment &s) const noexcept {
 }
 
 uint64_t Registry::border_after(uint64_t ptr) const noexcept {
-  Segment s;
-  if (!segments_.find(ptr, s, true)) return UINT64_MAX;
-  return s.start <= ptr ? s.end : s.start;
+  return std::min(segments_.border_after(ptr), foreign_.border_after(ptr));
 }
 
 bool Registry::device(uint64_t ptr, Extent &segment, uint64_t &device, uint32_t &serial) const noexcept {

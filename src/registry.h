@@ -3,6 +3,7 @@
 #pragma once
 #include <hostpin.h>
 
+#include <algorithm>
 #include <atomic>
 #include <condition_variable>
 #include <cstdint>
@@ -54,6 +55,14 @@ public:
     if (more_)
       for (const Extent &e : *more_) visit(e);
   }
+  // Whether it is so of one that ends after an address; the first such one is the last that is asked.
+  template <class Ask>
+  bool any_after(uint64_t address, Ask ask) const {
+    if (first_.end > address && ask(first_)) return true;
+    if (!more_) return false;
+    const auto ends_before = [&](const Extent &e) { return e.end <= address; };
+    return std::any_of(std::partition_point(more_->begin(), more_->end(), ends_before), more_->end(), ask);
+  }
 
 private:
   Extent first_;
@@ -67,15 +76,14 @@ struct Registration {
   uint64_t base = 0;
   uint64_t len = 0;
   Pages pages;
-  std::unique_ptr<Pages> recorded;  // of the foreign record, while others are tried under its base
   uint64_t serial = 0;
-  uint32_t count = 0;
   std::unique_ptr<std::vector<Extent>> not_in_children;  // pages that fork leaves out while this lives
-  Kind kind = Kind::none;
-  bool busy = false;
   // Records that may be forgotten, in order of age.
   Registration *older = nullptr;
   Registration *newer = nullptr;
+  uint32_t count = 0;
+  Kind kind = Kind::none;
+  bool busy = false;
 };
 
 // A registration to pin or to release. In the usual case it is one segment, which then need not be looked up again.
@@ -116,6 +124,7 @@ public:
   void publish(Registration &r, uint64_t len, uint64_t end = UINT64_MAX) noexcept;  // with the pages before `end`
   void abandon(Registration &r) noexcept;
   void keep_until(Registration &r, uint64_t end) noexcept;  // gives up the pages from `end` on
+  void abandon_kept(Registration &r, uint64_t end) noexcept;  // and after that the others as well
   bool any_stuck(const Registration &r) noexcept;
 
   // Ends what was begun once there is nothing left to release: with a record of `kind`, or none. False: some of it is
@@ -134,9 +143,12 @@ public:
   void released(const Extent &segment) noexcept;
   void stuck(const Extent &segment) noexcept;
 
-  // The registration with the highest base below `below` that is not newer than `newest`.
-  bool previous(uint64_t below, uint64_t newest, uint64_t &base) noexcept;
+  // Goes to the next registration to be ended, from high bases to low ones: one that is not newer than `newest`, nor busy.
+  // Begins again at the top, and waits where all that are left are busy; look_again() tells of another `newest`. False:
+  // none is left.
+  bool next_to_end(const std::atomic<uint64_t> &newest, uint64_t &base) noexcept;
   uint64_t newest() noexcept;
+  bool empty() noexcept;
 
   // ---- Asking; without a lock.
   bool query(uint64_t ptr, uint64_t len, hp_region *out) const noexcept;
@@ -165,7 +177,7 @@ private:
   void mark_going(const Extent &segment) noexcept;
   void share_segments(const Pages &pages) noexcept;
   bool has_stuck(const Pages &pages) const noexcept;
-  Extent unreference(const Pages &pages, uint64_t from) noexcept;
+  Extent unreference(const Pages &pages, uint64_t from, uint64_t until) noexcept;
   void take_references(const Registration &r, uint32_t n) noexcept;
   void explain_not_found(uint64_t base, Report &report) const;
   bool first_unpinned(const Pages &pages, uint64_t from, Extent &out) const noexcept;
@@ -181,6 +193,7 @@ private:
   std::condition_variable changed_;
   unsigned waiting_ = 0;
   Map registrations_;
+  std::map<uint64_t, Pages> recorded_;  // by base: those of foreign records, while others are tried there
   uint64_t serial_ = 0;
   uint32_t segment_serial_ = 0;
   SegmentTree segments_;  // pinned by us, or about to be

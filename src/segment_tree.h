@@ -33,6 +33,13 @@ public:
     return or_next ? find_or_next(addr, out) : find_holding(addr, out);
   }
 
+  // Where the next range after addr begins, or the one that holds it ends; UINT64_MAX if there is none.
+  uint64_t border_after(uint64_t addr) const noexcept {
+    Segment s;
+    if (!find(addr, s, true)) return UINT64_MAX;
+    return s.start <= addr ? s.end : s.start;
+  }
+
   // The rest is for the writer. The last range that begins before addr.
   bool last_before(uint64_t addr, Segment &out) const noexcept;
 

@@ -20,7 +20,7 @@ struct Teardown {
   bool running = false;
   uint64_t requests = 0;
   uint64_t answered = 0;  // so many of them
-  uint64_t newest = 0;    // the newest registration that a request was for
+  std::atomic<uint64_t> newest{0};  // the newest registration that a request was for
   bool stuck = false;
 };
 

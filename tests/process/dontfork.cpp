@@ -155,10 +155,30 @@ void registered_by_a_job() {
 void kept_by_a_job() {
   char *memory = fresh_memory();
   hps_script("fail=register:3:801");
-  CHECK_EQUAL(run_job(memory, {0, 6 * page}, HP_REGISTER_DONTFORK, 1), HP_PAGEABLE);
+  {
+    CapturedStderr hidden;
+    CHECK_EQUAL(run_job(memory, {0, 6 * page}, HP_REGISTER_DONTFORK, 1), HP_PAGEABLE);
+  }
   CHECK_EQUAL(hp_query(memory, 4 * page, nullptr), HP_OK);
   check_child(memory, "....xxxxxxxxxxxx");
   CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  check_child(memory, everything);
+}
+
+// A fork would copy what is pinned already, for as long as the rest takes.
+void from_the_first_pin_to_the_last_release() {
+  char *memory = fresh_memory();
+  hps_on_call(
+      [](const char *function, const void *, std::size_t, void *user) {
+        if (std::string(function).find("egister") != std::string::npos)
+          check_child(static_cast<char *>(user), "......xxxxxxxxxx");
+      },
+      memory);
+  CHECK_EQUAL(hp_register(memory, 6 * page, kept_out), HP_OK);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  CHECK_EQUAL(run_job(memory, {0, 6 * page}, kept_out, 0), HP_OK);
+  CHECK_EQUAL(hp_unregister(memory), HP_OK);
+  hps_on_call(nullptr, nullptr);
   check_child(memory, everything);
 }
 
@@ -176,5 +196,6 @@ int main(int argc, char **argv) {
                     {"failed_release", failed_release},
                     {"unregister_all_ends_it", unregister_all_ends_it},
                     {"registered_by_a_job", registered_by_a_job},
-                    {"kept_by_a_job", kept_by_a_job}});
+                    {"kept_by_a_job", kept_by_a_job},
+                    {"from_the_first_pin_to_the_last_release", from_the_first_pin_to_the_last_release}});
 }

@@ -47,7 +47,7 @@ void everything_in_a_child(char *pinned) {
   CHECK_EQUAL(hp_get_backend(&info), HP_E_FORKED);
   CHECK_EQUAL(hp_configure(&config), HP_E_FORKED);
   const hp_range range{0, size};
-  hp_job *job = nullptr;
+  hp_job *job = reinterpret_cast<hp_job *>(pinned);
   CHECK_EQUAL(hp_register_ranges(pinned, &range, 1, 0), HP_E_FORKED);
   CHECK_EQUAL(hp_register_start(pinned, &range, 1, 0, nullptr, &job), HP_E_FORKED);
   CHECK(job == nullptr);

@@ -325,6 +325,89 @@ TEST_CASE("a job that keeps what it has is all given up where what lies behind c
   CHECK(hp_unregister(pool.at()) == HP_OK);
 }
 
+TEST_CASE("what others pin behind the part that a job keeps stays theirs when the job gives that up, too") {
+  const Fresh fresh;
+  const Pool pool(6);
+  REQUIRE(hp_register(pool.chunk(3), kChunk, 0) == HP_OK);
+  hp_job_options how = options();
+  how.keep = 1;
+  fail_next("register", 801, 1, 1);
+  Driver driver;
+  Job job(pool.at(), {{0, 6 * kChunk}}, 0, how);
+  driver.wait_for_call(1);
+  REQUIRE(hp_unregister(pool.chunk(3)) == HP_OK);  // now the job's alone
+  hps_block("unregister");
+  fail_next("unregister", 1);
+  driver.let(100);
+  REQUIRE(hps_wait_blocked("unregister", 1, 60000) == 0);
+  CHECK(hp_register(pool.chunk(5), kChunk, 0) == HP_OK);
+  hps_unblock("unregister");
+  CHECK(job.wait() == HP_E_STUCK);
+  CHECK(hp_query(pool.chunk(5), kChunk, nullptr) == HP_OK);
+  CHECK(hps_pinned(pool.chunk(5), kChunk) == HPS_ALL);
+  CHECK(hp_unregister(pool.chunk(5)) == HP_OK);
+  CHECK(hp_unregister(pool.at()) == HP_OK);
+  CHECK(hps_live_registrations() == 0);
+}
+
+TEST_CASE("a job that is cancelled while it releases what it does not keep gives up all") {
+  const Fresh fresh;
+  const Pool pool(4);
+  REQUIRE(hp_register(pool.chunk(3), kChunk, 0) == HP_OK);
+  hp_job_options how = options();
+  how.keep = 1;
+  fail_next("register", 801, 1, 1);
+  Driver driver;
+  Job job(pool.at(), {{0, 4 * kChunk}}, 0, how);
+  driver.wait_for_call(1);
+  REQUIRE(hp_unregister(pool.chunk(3)) == HP_OK);
+  hps_block("unregister");
+  driver.let(100);
+  REQUIRE(hps_wait_blocked("unregister", 1, 60000) == 0);
+  CHECK(job.cancel() == HP_OK);
+  hps_unblock("unregister");
+  CHECK(job.wait() == HP_E_CANCELLED);
+  CHECK(hps_live_registrations() == 0);
+  CHECK(hp_unregister(pool.at()) == HP_E_NOT_FOUND);
+}
+
+TEST_CASE("a cancelled job on what is registered already is not counted") {
+  const Fresh fresh;
+  const Pool pool(1);
+  REQUIRE(hp_register(pool.at(), kChunk, 0) == HP_OK);
+  int cancelled = 0;
+  for (int i = 0; i < 200; ++i) {
+    Job job(pool.at(), {{0, kChunk}});
+    job.cancel();
+    const int32_t status = job.wait();
+    CHECK((status == HP_OK || status == HP_E_CANCELLED));
+    cancelled += status == HP_E_CANCELLED;
+    if (status == HP_OK) REQUIRE(hp_unregister(pool.at()) == HP_OK);  // it had ended before
+  }
+  CHECK(cancelled > 0);
+  CHECK(region(pool.at(), kChunk).references == 1);
+  CHECK(hp_unregister(pool.at()) == HP_OK);
+}
+
+TEST_CASE("a handle may be freed while other threads wait for the job") {
+  const Fresh fresh;
+  const Pool pool(1);
+  Driver driver;
+  const hp_range range = {0, kChunk};
+  hp_job *job = nullptr;
+  REQUIRE(hp_register_start(pool.at(), &range, 1, 0, nullptr, &job) == HP_OK);
+  driver.wait_for_call(1);
+  std::atomic<int> well{0};
+  std::vector<std::thread> waiting;
+  for (int i = 0; i < 4; ++i) waiting.emplace_back([&] { well += hp_job_wait(job, kNoLimit) == HP_OK; });
+  a_moment();
+  hp_job_free(job);
+  driver.let(100);
+  for (std::thread &t : waiting) t.join();
+  CHECK(well == 4);
+  CHECK(hp_unregister(pool.at()) == HP_OK);
+}
+
 TEST_CASE("a job that waits for its turn can be cancelled") {
   const Fresh fresh;
   const Pool pool(8);
@@ -425,6 +508,21 @@ TEST_CASE("after a refusal all is given back, or what is pinned is kept") {
   if (kept) CHECK(hp_query(pool.at(), good * kChunk, nullptr) == HP_OK);
   CHECK(hp_query(pool.at(), good * kChunk + 1, nullptr) == HP_PAGEABLE);
   CHECK(hp_unregister(pool.at()) == (flags && !kept ? HP_E_NOT_FOUND : HP_OK));
+}
+
+TEST_CASE("a job that is refused is told of in the log, also if it keeps a part") {
+  const Fresh fresh;
+  const Pool pool(3);
+  const Log log;
+  static int code = 30000;  // a cause is logged once
+  hp_job_options how = options();
+  how.keep = GENERATE(0u, 1u);
+  fail_next("register", ++code, 1, 1);
+  Job job(pool.at(), {{0, 3 * kChunk}}, 0, how);
+  CHECK(job.wait() == HP_PAGEABLE);
+  CHECK(log.count(std::to_string(code)) == 1);
+  CHECK(log.lines().size() == 1);
+  CHECK(hp_unregister(pool.at()) == HP_OK);
 }
 
 TEST_CASE("chunks are made smaller after a refusal") {

@@ -529,6 +529,23 @@ TEST_CASE("foreign memory that was released in the meantime can be pinned") {
   CHECK(hp_query(memory.at(), 1, nullptr) == HP_PAGEABLE);
 }
 
+TEST_CASE("copies are cut at the borders of foreign memory, too") {
+  const Fresh fresh;
+  const Memory memory(8 * page());
+  REQUIRE(hps_pin_foreign(vendor(), memory.page_at(2), 3 * page()) == 0);
+  REQUIRE(hp_register(memory.page_at(2), 3 * page(), 0) == HP_FOREIGN);
+  const hp_copy whole = {memory.at(), nullptr, 8 * page()};
+  hp_copy parts[4] = {};
+  size_t n = 0;
+  REQUIRE(hp_split_copies(&whole, 1, parts, 4, &n) == HP_OK);
+  REQUIRE(n == 3);
+  CHECK(parts[0].bytes == 2 * page());
+  CHECK(parts[1].bytes == 3 * page());
+  CHECK(parts[2].bytes == 3 * page());
+  REQUIRE(hp_unregister(memory.page_at(2)) == HP_OK);
+  REQUIRE(hps_unpin_foreign(vendor(), memory.page_at(2)) == 0);
+}
+
 TEST_CASE("overlapping foreign records are each ended by themselves") {
   const Fresh fresh;
   const Memory memory(8 * page());

@@ -270,6 +270,22 @@ TEST_CASE("a range that is too large for one call is tried in smaller ones") {
   REQUIRE(hp_unregister(memory.at()) == HP_OK);
 }
 
+TEST_CASE("no huge page lies in two of the smaller ones") {
+  const Fresh fresh("max_pin=2G,trace=1");
+  const Memory memory(9 * kGiB);
+  const size_t huge = size_t{2} << 20;
+  const size_t first = huge - memory.address() % huge + page();  // its start lies inside of a huge page
+  REQUIRE(hp_register(memory.at(first), 8 * kGiB, HP_REGISTER_REQUIRED) == HP_OK);
+  uint64_t at = memory.address(first);
+  for (const auto &s : pinned_by_driver()) {
+    CHECK(reinterpret_cast<uintptr_t>(s.ptr) == at);
+    CHECK((at == memory.address(first) || at % huge == 0));
+    at += s.length;
+  }
+  CHECK(at == memory.address(first + 8 * kGiB));
+  REQUIRE(hp_unregister(memory.at(first)) == HP_OK);
+}
+
 TEST_CASE("refusals are answered with smaller calls down to 256 MiB, and not for ever") {
   const Fresh fresh("trace=1");
   const Memory memory(8 * kGiB);
@@ -284,7 +300,7 @@ TEST_CASE("refusals are answered with smaller calls down to 256 MiB, and not for
     CHECK(call.ptr == memory.at());
     CHECK(call.length >= kGiB / 4);
   }
-  CHECK(made.back().length == kGiB / 4);
+  CHECK(made.back().length < kGiB / 4 + (2 << 20));  // cut between huge pages
   CHECK(hps_live_registrations() == 0);
 }
 

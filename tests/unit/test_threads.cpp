@@ -273,6 +273,42 @@ TEST_CASE("unregister_all ends what is being pinned, once it is") {
   CHECK(hps_live_registrations() == 0);
 }
 
+TEST_CASE("unregister_all ends all that no other thread is at work on while the driver is busy with the rest") {
+  const Fresh fresh;
+  const Memory memory(16 * page());
+  for (size_t i : {0, 4, 12}) REQUIRE(hp_register(memory.page_at(i), page(), 0) == HP_OK);
+  Gate gate("register", memory.page_at(8));
+  Background slow([&] { return hp_register(memory.page_at(8), 2 * page(), 0); });
+  gate.wait_for_call();
+  CHECK(hp_unregister_all(0) == HP_E_TIMEOUT);
+  while (hps_live_registrations() > 0) std::this_thread::yield();
+  // What is registered meanwhile is ended by a later request, which does not wait behind the earlier one.
+  REQUIRE(hp_register(memory.page_at(2), page(), 0) == HP_OK);
+  CHECK(hp_unregister_all(0) == HP_E_TIMEOUT);
+  while (hps_live_registrations() > 0) std::this_thread::yield();
+  gate.open();
+  CHECK(slow.join() == HP_OK);
+  CHECK(hp_unregister_all(kNoLimit) == HP_OK);
+  CHECK(hps_live_registrations() == 0);
+  CHECK(stats().registrations == 0);
+}
+
+TEST_CASE("unregister_all forgets what turns out pageable meanwhile") {
+  const Fresh fresh;
+  const Memory memory(16 * page());
+  Gate gate("register", memory.page_at(8));
+  fail_next("register", 304);
+  Background slow([&] { return hp_register(memory.page_at(8), page(), 0); });
+  gate.wait_for_call();
+  Background all([&] { return hp_unregister_all(kNoLimit); });
+  a_moment();
+  CHECK_FALSE(all.done());
+  gate.open();
+  CHECK(slow.join() == HP_PAGEABLE);
+  CHECK(all.join() == HP_OK);
+  CHECK(hp_unregister(memory.page_at(8)) == HP_E_NOT_FOUND);
+}
+
 // ---- Many at once
 
 namespace {
