@@ -109,7 +109,7 @@ class PrefaultAhead {
 public:
   explicit PrefaultAhead(const hp_job &job) noexcept
       : how_{job.options.prefault_threads ? job.options.prefault_threads : job.state.config().prefault_threads,
-             (job.region.flags & HP_REGISTER_HUGEPAGES) != 0, &job.cancelled},
+             (job.region.flags & HP_REGISTER_HUGEPAGES) != 0, &job.cancelled, &huge_pages_slow_},
         wanted_(job.region.flags & HP_REGISTER_PREFAULT) {}
 
   void finish(const Extent &chunk) {  // this one is needed now
@@ -128,6 +128,7 @@ public:
   }
 
 private:
+  std::atomic<bool> huge_pages_slow_{false};
   Prefault how_;
   bool wanted_;
   uint64_t done_ = 0;  // up to here, as chunks come in order

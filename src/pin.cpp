@@ -171,7 +171,8 @@ Step pin_step(Course &c, Report &report) {
   if (const uint64_t piece = first_piece(segment, c.largest, c.align); piece < segment.size() && registry.cut(segment, piece))
     segment.end = segment.start + piece;
   if (c.flags & HP_REGISTER_PREFAULT)
-    prefault(segment, {c.state.config().prefault_threads, (c.flags & HP_REGISTER_HUGEPAGES) != 0, nullptr});
+    prefault(segment, {c.state.config().prefault_threads, (c.flags & HP_REGISTER_HUGEPAGES) != 0, nullptr,
+                       &c.huge_pages_slow});
   Pinned result;
   uint32_t used = (c.flags & 15) | HP_REGISTER_PORTABLE;
   c.outcome = pin_segment(*c.selection.backend, segment, used, result);

@@ -52,6 +52,7 @@ struct Course {
   uint64_t from = 0;              // what lies before is pinned
   uint64_t bytes = 0;             // that it has pinned
   Outcome outcome{};              // of the last driver call
+  std::atomic<bool> huge_pages_slow{false};  // so that they are not asked for any more
 };
 
 // Pins one segment of what is set aside, or makes it smaller after a refusal that this may help against.

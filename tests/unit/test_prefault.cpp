@@ -487,3 +487,27 @@ TEST_CASE("huge pages that take too long are given up") {
   CHECK(own_pages(memory) == memory.size() / page());
   REQUIRE(hp_unregister(memory.at()) == HP_OK);
 }
+
+TEST_CASE("huge pages that take too long are given up for all segments of a registration") {
+  const Fresh fresh;
+  const Alone memory(256 * kMiB);
+  std::vector<hp_range> ranges;
+  for (size_t at = 0; at < memory.size(); at += 64 * kMiB) ranges.push_back({at, at + 64 * kMiB - page()});
+  const uint32_t flags = kPrefault | HP_REGISTER_HUGEPAGES;
+  const Fragmented fragmented;
+  SECTION("at once") {
+    REQUIRE(hp_register_ranges(memory.at(), ranges.data(), ranges.size(), flags) == HP_OK);
+  }
+  SECTION("by a job") {
+    hp_job_options how{};
+    how.struct_size = sizeof(how);
+    how.chunk_bytes = 32 * kMiB;
+    hp_job *job = nullptr;
+    REQUIRE(hp_register_start(memory.at(), ranges.data(), ranges.size(), flags, &how, &job) == HP_OK);
+    CHECK(hp_job_wait(job, kNoLimit) == HP_OK);
+    hp_job_free(job);
+  }
+  CHECK(fragmented.asked_for() > 0);
+  CHECK(fragmented.asked_for() <= 64 * kMiB);
+  REQUIRE(hp_unregister(memory.at()) == HP_OK);
+}
