@@ -155,8 +155,6 @@ End pin_chunks(hp_job &job, Course &course, Extent &where) {
   Registry &registry = job.state.registry;
   const uint64_t before = job.bytes_total - registry.unpinned_bytes(r);
   PrefaultAhead ahead(job);
-  std::optional<SharedMemoryLock> alone;
-  if (job.region.flags & HP_REGISTER_SERIALIZE) alone.emplace(job.region.stretches, &job.cancelled);
   Clock::time_point give_up{};  // on a chunk that a capture is in the way of
   for (bool first = true; registry.next_unpinned(r, where, course.from); first = false) {
     if (!first && job.options.pause_ns && !rest(job, job.options.pause_ns)) return End::cancelled;
@@ -218,7 +216,11 @@ int32_t finish(hp_job &job, Course &course) {
   Registration &r = *course.work.registration;
   leave_out_of_children(job.state, job.region, r);
   Extent where;
-  switch (pin_chunks(job, course, where)) {
+  std::optional<SharedMemoryLock> alone;
+  if (job.region.flags & HP_REGISTER_SERIALIZE) alone.emplace(job.region.stretches, &job.cancelled);
+  const End end = pin_chunks(job, course, where);
+  if (alone) alone->release();
+  switch (end) {
     case End::done:
       if (!decide(job)) break;
       registry.publish(r, job.region.len);

@@ -353,7 +353,7 @@ int32_t register_region(State &state, const Region &region, Report &report) {
   Step step;
   do step = pin_step(course, report);
   while (step == Step::pinned || step == Step::again);
-  alone.reset();  // before anything is logged
+  if (alone) alone->release();
   if (step == Step::refused) return roll_back(state, s, course.outcome, r, region.len, region.required(), report);
   state.registry.publish(r, region.len);
   return HP_OK;

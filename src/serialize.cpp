@@ -111,26 +111,25 @@ SharedMemoryLock::SharedMemoryLock(std::span<const Extent> stretches, const std:
   try {
     bytes_ = bytes_of(stretches);
   } catch (...) {
-    warn_of_no_lock(ENOMEM);
+    error_ = ENOMEM;
     return;
   }
   if (bytes_.empty()) return;
   enlist();
   const auto deadline = Clock::now() + patience(stretches);
   const auto stopped = [stop] { return stop && *stop; };
-  int result;
-  while ((result = try_all()) == EAGAIN && Clock::now() < deadline && !stopped())
+  while ((error_ = try_all()) == EAGAIN && Clock::now() < deadline && !stopped())
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
-  if (result == 0) return;
-  withdraw();  // first, as a log callback may register as well
-  if (result != EAGAIN)
-    warn_of_no_lock(result);
-  else if (!stopped())
-    warn_of_no_turn();
+  if (error_) release();
+  if (stopped()) error_ = 0;
 }
 
 SharedMemoryLock::~SharedMemoryLock() {
-  if (enlisted_) withdraw();
+  release();
+  if (error_ == EAGAIN)
+    warn_of_no_turn();
+  else if (error_)
+    warn_of_no_lock(error_);
 }
 
 // 0 with all of them held, EAGAIN while somebody else has one, or why there is no lock to be had.
@@ -185,7 +184,8 @@ void SharedMemoryLock::enlist() noexcept {
   enlisted_ = true;
 }
 
-void SharedMemoryLock::withdraw() noexcept {
+void SharedMemoryLock::release() noexcept {
+  if (!enlisted_) return;
   const std::lock_guard guard(mutex);
   drop_file();
   SharedMemoryLock **at = &first_;

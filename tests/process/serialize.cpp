@@ -502,6 +502,18 @@ void no_lock_file_is_told_once() {
   CHECK(contains(lines.texts[0], std::strerror(ENOENT)));
 }
 
+void callback_may_register_the_same_memory() {
+  lock_folder = "/nonexistent";
+  use(cudart12);
+  backend();
+  static char *memory = shared(memfd());
+  static int32_t again = HP_E_INVALID;
+  hp_set_log_callback([](int32_t, const char *, void *) { again = hp_register(memory, size, one_by_one); }, nullptr);
+  CHECK_EQUAL(hp_register(memory, size, one_by_one), HP_OK);
+  CHECK_EQUAL(again, HP_OK);
+  for (int i = 0; i < 2; ++i) CHECK_EQUAL(hp_unregister(memory), HP_OK);
+}
+
 // Lock files of a case alone, which may remove them.
 class OwnLockFiles {
  public:
@@ -620,6 +632,7 @@ int main(int argc, char **argv) {
                     {"segment_of_system_v", segment_of_system_v},
                     {"wait_in_vain_is_told_once", wait_in_vain_is_told_once},
                     {"no_lock_file_is_told_once", no_lock_file_is_told_once},
+                    {"callback_may_register_the_same_memory", callback_may_register_the_same_memory},
                     {"lock_file_is_for_all_users", lock_file_is_for_all_users},
                     {"other_lock_file_will_do", other_lock_file_will_do},
                     {"removed_lock_file_is_left", removed_lock_file_is_left},
