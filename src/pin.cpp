@@ -182,7 +182,7 @@ Step pin_step(Course &c, Report &report) {
     c.bytes += segment.size();
     return known ? Step::done : Step::pinned;
   }
-  const bool smaller = !c.outcome.held && smaller_may_help(c.outcome) && segment.size() >= 2 * kSmallestSegment;
+  const bool smaller = !c.outcome.held && smaller_may_help(c.outcome) && half_of(segment) >= kSmallestSegment;
   if (smaller && c.align == 0) c.align = std::max(kSegmentAlign, largest_page(segment.start, segment.end));
   if (smaller && first_piece(segment, half_of(segment), c.align) < segment.size() && ++c.refusals < kMaxAttempts) {
     c.largest = half_of(segment);
