@@ -4,7 +4,7 @@
 // The runtime pins 1 GiB at a time, as io_uring takes no more. So the wait to map beside one bare call is that of 1 GiB; a
 // driver that pins all at once would let others wait for its whole call.
 //   job_bench PINNING_CUDART [REPETITIONS [MIB [CHUNK_MIB...]]]
-//   default: 3 repetitions of 8192 MiB, or of three quarters of what is available; chunks of 1024 and of 256 MiB
+//   default: 3 repetitions of 8192 MiB, or of four fifths of what is available; chunks of 1024 and of 256 MiB
 #include <cerrno>
 #include <atomic>
 #include <functional>
@@ -137,7 +137,7 @@ int main(int argc, char **argv) {
   if (argc < 2) fail("usage: job_bench PINNING_CUDART [REPETITIONS [MIB [CHUNK_MIB...]]]");
   const Runtime runtime(argv[1]);
   const int repetitions = argc > 2 ? std::max(1, std::atoi(argv[2])) : 3;
-  const uint64_t fits = available_memory() / 4 * 3 / (1024 * kMiB) * (1024 * kMiB);
+  const uint64_t fits = available_memory() / 5 * 4 / (1024 * kMiB) * (1024 * kMiB);
   const uint64_t bytes = argc > 3 ? std::strtoull(argv[3], nullptr, 10) * kMiB : std::min(8192 * kMiB, fits);
   if (bytes == 0 || bytes > available_memory()) fail("not a size in MiB that fits into memory");
   std::vector<uint64_t> chunks;
