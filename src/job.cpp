@@ -190,7 +190,8 @@ int32_t give_up(hp_job &job, Registration &r, int32_t status) {
 }
 
 // A registration of the pages before `end` only. Segments behind it that were shared and are wanted by nobody any more
-// are given back. Should the driver not take one, or a cancel come, all is given up, so that it stays known under this base.
+// are given back. Should the driver not take one, all is given up, so that it stays known under this base; and where a
+// cancel comes.
 int32_t keep(hp_job &job, const Course &course, Registration &r, uint64_t end) {
   Registry &registry = job.state.registry;
   const uint64_t kept = r.pages.size_before(end);
@@ -252,7 +253,11 @@ int32_t run_course(hp_job &job) {
   if (status != HP_OK) return status;
   if (course.work.registration) return finish(job, course);
   // Registered before, and counted.
-  if (!decide(job)) return unregister(job.state, job.region.base, job.report) < 0 ? HP_E_STUCK : HP_E_CANCELLED;
+  if (!decide(job)) {
+    if (unregister(job.state, job.region.base, job.report) == HP_E_STUCK) return HP_E_STUCK;
+    job.report = {};  // another thread may have ended it
+    return HP_E_CANCELLED;
+  }
   job.bytes_done = job.pinned_bytes = job.bytes_total.load();
   return HP_OK;
 }
